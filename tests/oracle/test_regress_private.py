@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,22 +29,25 @@ from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import NoEstimate
 from colonnade.models.linear.factored import (
+    FLOOR,
     ROUGH,
     FactoredMoments,
-    check_factors,
     factors,
     influences,
     regression,
     roughness,
+    sound,
 )
 from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.private import PrivateFit
 from colonnade.models.linear.propensity import fitted_logit
 from colonnade.models.linear.regress import Regress
-from colonnade.models.linear.selection import Weighing
+from colonnade.models.linear.result import NOT_VALID, Regression
+from colonnade.models.linear.selection import AS_NOISY, CAPS, NEGLIGIBLE, Weighing, caps, near_normal
 from colonnade.models.linear.simulator import CLIPPING_ERROR, Simulated, simulate
 from colonnade.models.private_scales import Clipping
 from colonnade.privacy.accounting import guarantee
+from colonnade.statistics.gaussian_em import correlation_of
 from colonnade.statistics.marginals import Marginal
 from support.small import computing_by
 
@@ -293,20 +297,120 @@ def test_a_bias_is_believed_as_far_as_its_noise_lets_it() -> None:
     np.testing.assert_allclose(np.diag(back.cov), [0.01, 0.01 + part + 0.75**2 + 0.5**2, 0.01 + part + 2.0**2])
 
 
-def test_noise_that_drowns_the_covariance_is_refused() -> None:
+def test_moments_of_no_table_are_repaired_by_no_more_than_it_takes() -> None:
+    """Correlations beyond 1 between a1 and a2: all are multiplied by the same number, at which the smallest eigenvalue
+    is the floor; means and variances stay. Moments that are sound come back as they are."""
     rows, there = sample(2000, np.random.default_rng(4))
-    data = statistics(rows, there, gram_sd=1.0, own_sd=1.0)
-    check_factors(data, factors(data))
+    data = replace(statistics(rows, there, gram_sd=1.0, own_sd=1.0), response="y")
     assert roughness(data, factors(data)) < 0.1
     rough = roughness(replace(data, gram_sd=100.0), factors(data))
     assert rough == pytest.approx(100 * roughness(data, factors(data)))
     assert rough > ROUGH
+    same, none = sound(data)
+    assert same is data
+    assert not none
     spoiled = data.gram.copy()
     spoiled[3, 4] = spoiled[4, 3] = spoiled[3, 3] * 1.1
-    with pytest.raises(NotEstimable, match="nearly determine one another"):
-        regression(replace(data, gram=spoiled), TARGET)
-    with pytest.raises(NotEstimable, match="hardly vary"):
-        regression(replace(data, gram=data.gram - 2 * np.diag(np.diag(data.gram))), TARGET)
+    planted = replace(data, gram=spoiled)
+    repaired, repair = sound(planted)
+    before, after = factors(planted), factors(repaired)
+    assert np.linalg.eigvalsh(before.sigma)[0] < 0
+    assert set(repair.close) <= {"a1", "a2"}
+    assert len(repair.close) == 1
+    np.testing.assert_allclose(after.mu, before.mu)
+    np.testing.assert_allclose(np.diag(after.sigma), np.diag(before.sigma))
+    correlations = [correlation_of(law.sigma) for law in (before, after)]
+    apart = ~np.eye(5, dtype=bool)
+    np.testing.assert_allclose(correlations[1][apart], (1 - repair.shrunk) * correlations[0][apart])
+    assert np.linalg.eigvalsh(correlations[1])[0] == pytest.approx(FLOOR)
+    found = regression(repaired, TARGET)[1]
+    expected = np.linalg.solve(np.delete(np.delete(after.sigma, 1, 0), 1, 1), np.delete(after.sigma[:, 1], 1))
+    np.testing.assert_allclose(found.params[1:], expected)
+    assert np.all(np.linalg.eigvalsh(found.cov) > 0)
+
+
+def test_what_noise_hides_is_named_and_a_hidden_response_has_no_estimate() -> None:
+    rows, there = sample(2000, np.random.default_rng(4))
+    data = replace(statistics(rows, there, gram_sd=1.0, own_sd=1.0), response="y")
+    negative = replace(data, gram=data.gram - 2 * np.diag(np.diag(data.gram)))
+    repaired, repair = sound(negative)
+    assert repair.hidden == ("a1", "a2", "b1")
+    assert np.isfinite(regression(repaired, TARGET)[1].params).all()
+    repaired, repair = sound(replace(data, weighted=tuple(-own for own in data.weighted)))
+    assert repair.holder
+    assert np.isfinite(regression(repaired, TARGET)[1].params).all()
+    own = data.own[0].copy()
+    own[1, 2] = own[2, 1] = 3 * data.total()[1, 1]
+    repaired, repair = sound(replace(data, own=(own, *data.own[1:])))
+    assert repair.holder
+    assert np.linalg.eigvalsh(correlation_of(factors(repaired).sigma))[0] == pytest.approx(FLOOR)
+    with pytest.raises(NotEstimable, match="the response 'y' hardly varies"):
+        sound(replace(data, gram_sd=5000.0))
+
+
+def test_parties_apart_count_as_unrelated() -> None:
+    """One from the response: the others' coefficients are those without it. Two from each other: unrelated given w."""
+    rows, there = sample(4000, np.random.default_rng(6))
+    data = replace(statistics(rows, there), response="y")
+    repaired, repair = sound(data, [(0, 0), (0, 1)])
+    assert repair.apart == ((0, 0), (0, 1))
+    assert repair.shrunk == 0
+    found = regression(repaired, TARGET)[1]
+    assert found.names == ("w1", "a1", "a2", "b1")
+    kept = np.array([0, 1, 2, 5])
+    without = replace(
+        data,
+        names=("w1", "y", "b1"),
+        widths=(1,),
+        gram=data.gram[np.ix_(kept, kept)],
+        masks=((False,), (True,)),
+        own=(data.own[0] + data.own[2], data.own[1] + data.own[3]),
+        weighted=data.weighted[1:],
+    )
+    np.testing.assert_allclose(found.params[[0, 1, 4]], regression(without, TARGET)[1].params)
+    np.testing.assert_allclose(found.params[[2, 3]], 0.0, atol=1e-9)
+    apart, plain = (factors(sound(data, pairs)[0]) for pairs in ([(0, 1)], []))
+    np.testing.assert_allclose(apart.residual[:2, 2], 0.0, atol=1e-9)
+    np.testing.assert_allclose(apart.residual[:2, :2], plain.residual[:2, :2])
+    np.testing.assert_allclose(apart.slopes, plain.slopes)
+
+
+# --- how far records are weighted -------------------------------------------------------------------------
+
+
+def chosen_cap(noise: float, *, straight: bool = False, slope: float = 1.2) -> float:
+    """Of one block that half of 20,000 records have by a standard normal column."""
+    total = 20_000 * np.eye(2)
+    return caps(total, [10_000.0], np.array([[0.0, slope]]), logit_sd=1.0, noise=[noise * 0.01], straight=[straight])[0]
+
+
+def test_weights_are_a_trade_of_selection_and_noise() -> None:
+    """`noise` in sampling errors. Without any, the cap is the smallest that cuts a fiftieth of the weights; with more
+    it falls to the least; with very much, with columns that are normal, and without selection nothing is weighted."""
+    free = chosen_cap(0.0)
+    z = np.random.default_rng(0).normal(size=200_000)
+    weight = 0.5 / expit(1.2 * z)
+
+    def cut(cap: float) -> float:
+        return 1 - float(np.minimum(weight, cap) @ expit(1.2 * z)) / float(weight @ expit(1.2 * z))
+
+    assert cut(free) < NEGLIGIBLE < cut(CAPS[CAPS.index(free) - 1])
+    found = [chosen_cap(noise) for noise in (0.0, 0.1, 0.2, 0.3, 1.0, 3.0, 5.0)]
+    assert found[:-1] == sorted(found[:-1], reverse=True)
+    assert found[-3:] == [CAPS[0], CAPS[0], 1.0]
+    kept = float(np.minimum(weight, found[2]) @ expit(1.2 * z)) / float(expit(1.2 * z).sum()) / found[2]
+    assert 0.2 / kept <= AS_NOISY
+    assert chosen_cap(0.0, straight=True) == chosen_cap(0.0, slope=0.1) == 1.0
+
+
+def test_normal_columns_are_known_by_their_distribution() -> None:
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=4000)
+    shapes = {"normal": normal, "skewed": np.exp(normal), "binary": np.sign(normal), "constant": 0 * normal}
+    found = {
+        name: near_normal(Marginal(np.sort(values), np.linspace(0, 1, len(values)))) for name, values in shapes.items()
+    }
+    assert found == {"normal": True, "skewed": False, "binary": False, "constant": False}
 
 
 # --- over a federation ------------------------------------------------------------------------------------
@@ -395,6 +499,65 @@ def test_a_private_estimate_is_near_and_says_how_far(
     for mask, count in result.patterns:
         assert abs(count - (there == mask).all(axis=1).sum()) < 5 * of_pattern + 1
     assert any(remark.startswith("Complete cases are not estimated") for remark in result.remarks)
+
+
+def test_normal_columns_cost_no_noise_for_weights(
+    parties: tuple[Federation, dict[str, Array]], released: Callable[..., Any]
+) -> None:
+    """Blocks missing by the response, but jointly normal columns: standard errors at epsilon 40 are well below three
+    times those without noise, where caps that grow with the noise had them."""
+    federation, pooled = parties
+    made, calm = (shape(Regress(response="y", epsilon=epsilon), federation) for epsilon in (40.0, 1e8))
+    without = calm.result(released(calm, pooled, np.random.default_rng(0), noise=False), draws=8000)
+    for seed in range(3):
+        told = released(made, pooled, np.random.default_rng(seed))
+        assert list(told.weighing.caps) == [1.0, 1.0]
+        result = made.result(told, draws=8000)
+        assert not result.verdict
+        assert np.mean(result.bse / without.bse) < 2
+
+
+def test_moments_that_noise_spoiled_give_an_estimate_that_says_so(
+    parties: tuple[Federation, dict[str, Array]], released: Callable[..., Any]
+) -> None:
+    """Planted: a correlation beyond 1, a variance below 0, a party with hardly a record, and moments of the response
+    holder's that no table has. Each is named, with what would work."""
+    federation, pooled = parties
+    made = shape(Regress(response="y", epsilon=40.0), federation)
+    told = released(made, pooled, np.random.default_rng(1))
+    data = told.data
+    a1, a2, b1 = (1 + data.names.index(name) for name in ("a1", "a2", "b1"))
+
+    def spoiled(*entries: tuple[int, int, float], **others: Any) -> Regression:
+        gram = data.gram.copy()
+        for i, j, value in entries:
+            gram[i, j] = gram[j, i] = value
+        result = made.result(replace(told, data=replace(data, gram=gram, **others)), draws=4000)
+        assert result.verdict.startswith(f"{NOT_VALID}: these are estimates without valid intervals")
+        assert np.isfinite(result.params).all()
+        assert np.all(result.bse > 0)
+        assert "without valid intervals" in result.summary().splitlines()[0]
+        return result
+
+    close = spoiled((a1, a2, 1.2 * data.gram[a1, a1])).verdict
+    assert re.search(
+        r"columns 'a[12]' nearly determine one another beside the noise; all correlations were made", close
+    )
+    assert re.search(r"smaller\. Leave out 'a[12]' with columns=\.$", close), "noise did not do that"
+    noisy = spoiled((a1, a2, 1.2 * data.gram[a1, a1]), gram_sd=5 * data.gram_sd).verdict
+    assert re.search(r"Leave out 'a[12]' with columns= or allow epsilon = \d+\.$", noisy)
+    assert "columns 'b1' hardly vary" in spoiled((b1, b1, -data.gram[b1, b1])).verdict
+    few = tuple(own * (0.001 if mask[1] else 1.0) for mask, own in zip(data.masks, data.own, strict=True))
+    result = spoiled(own=few, weighted=(data.weighted[0], 0.001 * data.weighted[1]))
+    assert "records with the response are at 'B', and" in result.verdict
+    assert "leave a party out with columns=" in result.verdict
+    assert abs(result.params["b1"]) < 0.1  # what the correction for clipping moves
+    assert (
+        "moments of the response holder's columns are those of no table"
+        in spoiled(weighted=tuple(own - 0.9 * np.diag(np.diag(own)) for own in data.weighted)).verdict
+    )
+    with pytest.raises(NotEstimable, match=r"records have the response.*larger epsilon"):
+        made.result(replace(told, data=replace(data, own=tuple(0.001 * own for own in data.own))))
 
 
 def test_the_plan_costs_what_was_asked(parties: tuple[Federation, dict[str, Array]]) -> None:

@@ -37,7 +37,7 @@ from colonnade.models.matrix import consecutive
 from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of, redundant
 
 FLOOR = 0.02
-"""Smallest eigenvalue of a fitted correlation matrix that is taken as it is; below it would need repair."""
+"""Smallest eigenvalue of a fitted correlation matrix that is taken as it is; below it `sound` repairs it."""
 CLEAR = 2.0
 """Deviations of the spectral noise of W_A that a product of the holder's columns must exceed to be used."""
 ROUGH = 1.0
@@ -181,27 +181,137 @@ def factors(data: FactoredMoments) -> Factors:
     return Factors(count, mean, total[1:, 1:] / count - np.outer(mean, mean), slopes, residual, counts)
 
 
-def check_factors(data: FactoredMoments, law: Factors) -> None:
-    """Refuse what noise has made useless: a covariance that would need repair."""
+@dataclass(frozen=True)
+class Repair:
+    """Why moments could not be taken as they are; columns, or names of parties. All empty: they were."""
+
+    hidden: tuple[str, ...] = ()
+    """Whose variance noise hides."""
+    close: tuple[str, ...] = ()
+    """Without which no eigenvalue would be below the floor."""
+    apart: tuple[tuple[int, int], ...] = ()
+    """Parties that share too few records: one with the response, if it is twice the same, or two with each other."""
+    holder: bool = False
+    """Whether the response holder's own moments are those of no table."""
+    shrunk: float = 0.0
+    """The part of each correlation that was taken away."""
+
+    def __bool__(self) -> bool:
+        return bool(self.hidden or self.close or self.apart or self.holder)
+
+
+def _least_variances(data: FactoredMoments, law: Factors) -> Vector:
+    """Twice the noise in the variances of w, and of x given w."""
+    return 2 * data.gram_sd / np.concatenate([np.full(data.n_own, law.count), np.abs(np.diag(law.counts))])
+
+
+def _hidden(data: FactoredMoments, law: Factors) -> tuple[str, ...]:
+    """Columns whose variance noise hides. Without the response there is no estimate at all."""
     variances = np.concatenate([np.diag(law.covariance), np.diag(law.residual)])
-    noise = data.gram_sd / np.concatenate([np.full(data.n_own, law.count), np.diag(law.counts)])
-    varies = variances > 2 * noise
-    columns, real = data.columns or data.names, data.real
-    hidden = [columns[place] for place in real[~varies[real]]]
-    place = real[varies[real]]
-    within = correlation_of(law.sigma[np.ix_(place, place)])
-    close = redundant(within, [columns[index] for index in place], floor=FLOOR, keep=data.response)
+    real, columns = data.real, data.columns or data.names
+    hidden = [columns[place] for place in real[variances[real] <= _least_variances(data, law)[real]]]
     if data.response in hidden:
         raise NotEstimable(
             f"the response {data.response!r} hardly varies in the records used beside the noise; allow a larger"
             " epsilon, declare a closer range (with clip = true for what is beyond), or choose another response."
         )
-    if hidden or close:
-        why = "hardly vary in the records used, given the others," if hidden else "nearly determine one another"
-        raise NotEstimable(
-            f"columns {quoted(hidden or close)} {why} beside the noise; leave out {quoted([*hidden, *close])} with"
-            " columns=, or allow a larger epsilon."
-        )
+    return tuple(dict.fromkeys(hidden))
+
+
+def _close(data: FactoredMoments, sigma: Matrix, hidden: Sequence[str]) -> tuple[str, ...]:
+    columns = data.columns or data.names
+    left = [place for place in data.real.tolist() if columns[place] not in hidden]
+    within, names = correlation_of(sigma[np.ix_(left, left)]), [columns[place] for place in left]
+    return tuple(redundant(within, names, floor=FLOOR, keep=data.response))
+
+
+def sound(data: FactoredMoments, apart: Sequence[tuple[int, int]] = ()) -> tuple[FactoredMoments, Repair]:
+    """Moments that are those of some table, and what that took; `apart` are parties with too few records in common.
+
+    As they are, if that is possible, or without products. Else they are repaired, by post-processing of the releases:
+    a party `apart` from the response counts as unrelated to all others, and two that are apart from each other as
+    unrelated given w; variances are at least twice their noise; and all correlations are multiplied by the largest
+    1 - t with which none of their eigenvalues is below FLOOR, t = (FLOOR - smallest) / (1 - smallest).
+    """
+    if not apart:
+        for tried in (data, data.without_faint_products(least=math.inf)):
+            if _definite(tried):
+                law = factors(tried)
+                hidden = _hidden(tried, law)
+                if not hidden and not _close(tried, law.sigma, hidden):
+                    return tried, Repair()
+    data = data.without_faint_products(least=math.inf)
+    total, head, definite = data.total(), data.head, _definite(data)
+    # Weighted records are like all others: what noise left no table of is taken from these.
+    far = {a for a, b in apart if a == b}
+    count = float(total[0, 0])
+    least = max(math.sqrt(head) * max(data.weighted_sd, data.own_sd), 1e-9 * count)
+    weighted = tuple(
+        own
+        if a not in far and np.linalg.eigvalsh(own)[0] > 0
+        else _positive(total, least) * max(float(own[0, 0]), least) / count
+        for a, own in enumerate(data.weighted)
+    )
+    data = replace(data, weighted=weighted)
+    law, blocks = factors(data), consecutive(data.widths)
+    hidden = _hidden(data, law)
+    slopes, residual = law.slopes.copy(), law.residual.copy()
+    for a, b in apart:
+        residual[blocks[a], blocks[b]] = residual[blocks[b], blocks[a]] = 0.0
+    for a in far:
+        residual[blocks[a]] = residual[:, blocks[a]] = 0.0
+        residual[blocks[a], blocks[a]] = np.diag(np.diag(law.sigma)[data.n_own :][blocks[a]])
+        slopes[1:, blocks[a]] = 0.0
+    lowest = np.maximum(_least_variances(data, law), 1e-9)
+    covariance = _shrunk(_varying(law.covariance, lowest[: data.n_own]), 1e-6)[0]
+    residual = _varying(residual, lowest[data.n_own :])
+    sigma = _varying(replace(law, covariance=covariance, slopes=slopes, residual=residual).sigma, lowest)
+    close = _close(data, sigma, hidden)
+    sigma, shrunk = _shrunk(sigma, FLOOR)
+    w, x = slice(0, data.n_own), slice(data.n_own, None)
+    inner = np.linalg.solve(sigma[w, w], sigma[w, x])
+    mu = np.concatenate([law.mean, slopes[0] + law.mean @ slopes[1:]])
+    slopes = np.vstack([mu[x] - law.mean @ inner, inner])
+    changed = sigma[w, w] - law.covariance
+    own = tuple(m + np.pad(changed * count / len(data.own), ((1, 0), (1, 0))) for m in data.own)
+    return (
+        _with_law(replace(data, own=own), slopes, sigma[x, x] - inner.T @ sigma[w, x]),
+        Repair(hidden, close, tuple(apart), not (definite or apart), shrunk),
+    )
+
+
+def _varying(matrix: Matrix, least: Vector) -> Matrix:
+    """With variances of at least these."""
+    return matrix + np.diag(np.maximum(least - np.diag(matrix), 0.0))
+
+
+def _shrunk(matrix: Matrix, floor: float) -> tuple[Matrix, float]:
+    """The covariances smaller by the least part with which no eigenvalue of the correlations is below the floor."""
+    smallest = float(np.linalg.eigvalsh(correlation_of(matrix))[0])
+    part = max((floor - smallest) / (1 - smallest), 0.0)
+    return np.where(np.eye(len(matrix), dtype=bool), matrix, (1 - part) * matrix), part
+
+
+def _definite(data: FactoredMoments) -> bool:
+    return all(np.linalg.eigvalsh(own)[0] > 0 for own in (data.total(), *data.weighted))
+
+
+def _positive(matrix: Matrix, least: float) -> Matrix:
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
+
+
+def _with_law(data: FactoredMoments, slopes: Matrix, residual: Matrix) -> FactoredMoments:
+    """The moments of w as they are, and those of x at which `factors` gives these slopes and residual covariances."""
+    head, gram, blocks = data.head, np.zeros_like(data.gram), consecutive(data.widths)
+    head_rows, inner = gram[:head, head:], gram[head:, head:]  # views
+    for (a, b), both in data.behind().items():
+        mine, other = slopes[:, blocks[a]], slopes[:, blocks[b]]
+        inner[blocks[a], blocks[b]] = residual[blocks[a], blocks[b]] * both[0, 0] + mine.T @ both @ other
+        if a == b:
+            head_rows[:, blocks[a]] = both @ mine
+    gram[head:, :head] = head_rows.T
+    return replace(data, gram=gram)
 
 
 def _deviations(law: Factors) -> Vector:
@@ -256,7 +366,6 @@ class Standard:
     @classmethod
     def of(cls, data: FactoredMoments, target: int) -> Standard:
         raw = factors(data)
-        check_factors(data, raw)
         head = data.head
         scale = _deviations(raw)
         shift = np.diag(np.concatenate([[1.0], 1 / scale]))

@@ -41,10 +41,19 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.formatting import counted
-from colonnade.models.linear.factored import ROUGH, FactoredMoments, regression, roughness
+from colonnade.models.linear.factored import ROUGH, FactoredMoments, Repair, quoted, regression, roughness, sound
 from colonnade.models.linear.result import NOT_VALID, Regression, Sample
-from colonnade.models.linear.selection import CAPS, LEAST_CAP, STEPS, Weighing, caps, noisy_logits, score_sensitivity
-from colonnade.models.linear.simulator import DRAWS, REDRAWN, simulate
+from colonnade.models.linear.selection import (
+    CAPS,
+    LEAST_CAP,
+    STEPS,
+    Weighing,
+    caps,
+    near_normal,
+    noisy_logits,
+    score_sensitivity,
+)
+from colonnade.models.linear.simulator import DRAWS, REDRAWN, Simulated, simulate
 from colonnade.models.linear.weighed import LOCAL, WeighedLayout, WeighedStages, later_weighing, weighted_rows
 from colonnade.models.matrix import columns_of
 from colonnade.models.private_scales import (
@@ -88,6 +97,7 @@ MAXIMUM_OTHERS = 8
 BEARABLE = 0.15
 """Noise in the correlations, as a part of their smallest eigenvalue, at which a regression nearly always has valid
 standard errors: 24 of 24 runs at the advised epsilon (9 Gaussian columns at 3 parties, n = 3,000 and 12,000)."""
+WITHOUT_INTERVALS = f"{NOT_VALID}: these are estimates without valid intervals"
 NO_COMPLETE_CASES = (
     "Complete cases are not estimated beside it. With three or more parties the released moments do not tell those of"
     " complete records alone, which would cost epsilon; with two, the bias of clipping would be left in them and look"
@@ -208,9 +218,10 @@ class PrivateFit(Procedure[Regression]):
             f"Each sum of products carries noise with standard deviation {self.gram_sd:.4g}"
             f" ({self.gram_sd / self.facts.n:.2g} of n = {self.facts.n}).",
             f"Account: client view, {pooled} of {members} members collude.",
-            "Where whether a block is missing depends on the response holder's columns, records are weighted for it."
-            f" That makes the noise beside this block's sums {CAPS[LEAST_CAP]:g} times as large and more, up to"
-            f" {CAPS[-1]:g} times where it is small against sampling error.",
+            "Where whether a block is missing depends on the response holder's columns, records are weighted for it,"
+            " unless all columns of both are near normal. That makes the noise beside this block's sums"
+            f" {CAPS[LEAST_CAP]:g} times as large and more, up to {CAPS[-1]:g} times where it is small against sampling"
+            " error.",
             *self.moments.verification_notes,
         )
 
@@ -272,17 +283,24 @@ class PrivateFit(Procedure[Regression]):
         """The layout with the weights that follow from the first releases: post-processing."""
         total, parties = patterns.sum(axis=0), range(len(self.others))
         records, ranks = max(float(total[0, 0]), 1.0), (np.arange(RANKS) + 0.5) / RANKS
+        laws = {
+            party: [
+                feature_law(self.facts.column(feature.column), feature, spread[feature.column])
+                for feature in layout.own_features(party)
+            ]
+            for party in self.parties
+        }
+        normal = {party: all(map(near_normal, own)) for party, own in laws.items()}
         counts, noise = [], []
         for place in parties:
             with_block = sum(float(m[0, 0]) for mask, m in zip(self.masks, patterns, strict=True) if mask[place])
             counts.append(min(max(with_block, 1.0), records))
-            laws = [
-                feature_law(self.facts.column(feature.column), feature, spread[feature.column])
-                for feature in layout.own_features(self.others[place])
-            ]
-            variances = [float(np.clip(law.quantile(ranks), -1.0, 1.0).var()) for law in laws]
+            variances = [float(np.clip(law.quantile(ranks), -1.0, 1.0).var()) for law in laws[self.others[place]]]
             noise.append(self.gram_sd / counts[-1] / max(float(np.median(variances)), 1e-9))
-        chosen = caps(total, counts, logits, logit_sd=self.score_sd, noise=noise) if self.others else []
+        straight = [normal[party] and normal[self.response_party] for party in self.others]
+        chosen = (
+            caps(total, counts, logits, logit_sd=self.score_sd, noise=noise, straight=straight) if self.others else []
+        )
         return layout.with_chosen(
             logits=tuple(map(tuple, logits.tolist())),
             shares=tuple(min(count / records, 1.0) for count in counts),
@@ -334,8 +352,7 @@ class PrivateFit(Procedure[Regression]):
     def assembled(
         self, layout: WeighedLayout, spread: Mapping[str, Spread], gram: Matrix, patterns: Matrix, heavy: Matrix
     ) -> Released:
-        """What the estimate is made of, the response holder's features first; a pair of parties seldom together is
-        refused."""
+        """What the estimate is made of, the response holder's features first."""
         parties = (self.response_party, *self.others)
         ordered = [feature for party in parties for feature in layout.own_features(party)]
         first = self.width(self.response_party)
@@ -358,7 +375,6 @@ class PrivateFit(Procedure[Regression]):
             columns=with_products([feature.column for feature in ordered]),
             response=self.response,
         )
-        self._check_counts(data)
         declared = {feature.name: feature.half for feature in self.features}
         narrowed = [
             not self.facts.column(feature.column).discrete and feature.half < declared[feature.name] * (1 - 1e-9)
@@ -416,37 +432,58 @@ class PrivateFit(Procedure[Regression]):
             f" ({self.minimum_joint} records each); keep at most {counted(most, 'column')} with columns="
         )
 
-    def _check_counts(self, data: FactoredMoments) -> None:
-        pairs = data.pairs()
-        for (a, b), (noisy, wide) in self._needed().items():
-            count = float(pairs[a, b][0, 0])
-            if count < max(noisy, wide):
-                who = " and ".join(repr(party) for party in dict.fromkeys((self.others[a], self.others[b])))
-                cure = "allow a larger epsilon, or leave a party out with columns=" if noisy > wide else ""
-                raise NotEstimable(
-                    f"about {max(count, 0):,.0f} records with the response are at {who}, and {max(noisy, wide):,.0f}"
-                    f" are needed for the {'noise' if noisy > wide else 'columns'} there;"
-                    f" {cure or self._fewer(count)}."
-                )
+    def _count(self, data: FactoredMoments, pair: tuple[int, int]) -> float:
+        return float(data.pairs()[pair][0, 0])
+
+    def _apart(self, data: FactoredMoments) -> list[tuple[int, int]]:
+        """Pairs of the other parties with too few records in common, a party with itself for the response's. Where
+        nothing is left to estimate from, there is no estimate."""
+        needed = self._needed()
+        apart = [pair for pair, least in needed.items() if self._count(data, pair) < max(least)]
+        count, least = float(data.total()[0, 0]), COUNT_SDS * self.own_sd * math.sqrt(len(self.masks))
+        if count < least:
+            raise NotEstimable(
+                f"about {max(count, 0):,.0f} records have the response, and {least:,.0f} are needed for the noise;"
+                " allow a larger epsilon, or leave parties out with columns=."
+            )
+        far = [pair for pair in apart if pair[0] == pair[1]]
+        if self.others and len(far) == len(self.others) and self.width(self.response_party) == 1:
+            raise NotEstimable(f"{self._too_few(data, far[0])}; {self._shared_cure(data, far[0])}.")
+        return apart
+
+    def _too_few(self, data: FactoredMoments, pair: tuple[int, int]) -> str:
+        noisy, wide = self._needed()[pair]
+        who = " and ".join(repr(self.others[place]) for place in dict.fromkeys(pair))
+        return (
+            f"about {max(self._count(data, pair), 0):,.0f} records with the response are at {who}, and"
+            f" {max(noisy, wide):,.0f} are needed for the {'noise' if noisy > wide else 'columns'} there"
+        )
+
+    def _shared_cure(self, data: FactoredMoments, pair: tuple[int, int]) -> str:
+        noisy, wide = self._needed()[pair]
+        if noisy > wide:
+            return "allow a larger epsilon, or leave a party out with columns="
+        return self._fewer(self._count(data, pair))
 
     def result(self, released: Released, *, simulated: bool = False, draws: int = DRAWS) -> Regression:
         """The regression in the columns' own units, features in the order of the facts as without noise.
 
         Post-processing of the releases, which costs nothing."""
-        data, ranged = released.data, released.features
+        ranged, laws = released.features, released.laws
+        data, repair = sound(released.data, self._apart(released.data))
+        target = data.names.index(self.response)
+        law, raw = regression(data, target)
+        rough = roughness(data, law)
         try:
-            target = data.names.index(self.response)
-            law, raw = regression(data, target)
-            rough = roughness(data, law)
-            laws = released.laws
             simulation = simulate(
                 data, released.clipping, released.weighing, laws[0], target, redrawn=laws[1:], draws=draws
             )
-        except LinAlgError as error:
-            raise NotEstimable(
-                "the noisy moments of the response holder's columns are not those of any table; allow a larger epsilon,"
-                " or fewer columns."
-            ) from error
+        except LinAlgError:  # released distributions of which no rows can be made
+            simulation = Simulated.unknown(law, raw, target)
+        if repair:
+            verdict = self._repaired(repair, rough, data)
+        else:
+            verdict = self._rough(rough, data) if rough > ROUGH else simulation.verdict(raw)
         real = data.real
         coefficients = simulation.corrected(raw, law.mu[real[real != target]])
         mu, sigma = law.mu[real], law.sigma[np.ix_(real, real)]
@@ -474,7 +511,7 @@ class PrivateFit(Procedure[Regression]):
             sample.regression(fit, replace(coefficients, names=covariates, params=params, cov=cov)),
             nobs=min(round(law.count), self.facts.n),
             method="noisy moments, factored",
-            verdict=self._rough(rough, data) if rough > ROUGH else simulation.verdict(raw),
+            verdict=verdict,
             covariance="simulated, with noise",
             count_sd=(self.own_sd * math.sqrt(len(self.masks)), self.own_sd),
             basis="sampling and privacy noise together, and a part of the bias that was corrected; valid if whether a"
@@ -488,16 +525,43 @@ class PrivateFit(Procedure[Regression]):
         )
 
     def _rough(self, rough: float, data: FactoredMoments) -> str:
-        """The plan's rule for the records that are shared. Where it sees no excess, the columns are closer than it
-        assumes, and what was measured decides; that is not asked first, because noise makes an eigenvalue smaller."""
-        shared = min([float(joint[0, 0]) for joint in data.pairs().values()], default=float(self.facts.n))
-        excess = self._excess(shared)
-        enough = forecast.enough(self.epsilon, excess if excess > 1 else rough / ROUGH)
         return (
-            f"{NOT_VALID}: these are estimates without valid intervals. The noise in the residual"
-            f" correlations is {rough:.2g} of their smallest eigenvalue (at most {ROUGH}), and the standard errors are"
-            f" too small; epsilon = {enough:g} would be enough, or fewer columns."
+            f"{WITHOUT_INTERVALS}. The noise in the residual correlations is {rough:.2g} of their smallest eigenvalue"
+            f" (at most {ROUGH}), and the standard errors are too small; epsilon = {self._enough(rough, data):g} would"
+            " be enough, or fewer columns."
         )
+
+    def _enough(self, rough: float, data: FactoredMoments, apart: Sequence[tuple[int, int]] = ()) -> float:
+        """By the plan's rule for the records that are shared. Where it sees no excess, the columns are closer than it
+        assumes, and what was measured decides; that is not asked first, because noise makes an eigenvalue smaller."""
+        shared = [float(both[0, 0]) for pair, both in data.pairs().items() if not {pair, pair[::-1]} & set(apart)]
+        excess = self._excess(min(shared, default=float(self.facts.n)))
+        return forecast.enough(self.epsilon, excess if excess > 1 else rough / ROUGH)
+
+    def _repaired(self, repair: Repair, rough: float, data: FactoredMoments) -> str:
+        """What noise left of the moments, which columns that concerns, and what would work."""
+        why, cures = [], []
+        for pair in repair.apart:
+            if pair[0] == pair[1] or not {(place, place) for place in pair} & set(repair.apart):
+                taken = "unrelated to all others" if pair[0] == pair[1] else "unrelated, given the response holder's"
+                why.append(f"{self._too_few(data, pair)}, so their columns count as {taken}")
+                cures.append(self._shared_cure(data, pair))
+        if repair.hidden:
+            why.append(
+                f"columns {quoted(repair.hidden)} hardly vary in the records used, given the others, beside the noise"
+            )
+        if repair.close:
+            why.append(f"columns {quoted(repair.close)} nearly determine one another beside the noise")
+        if repair.holder:
+            why.append("the noisy moments of the response holder's columns are those of no table")
+            cures.append("allow a larger epsilon, or fewer columns")
+        out = quoted([*repair.hidden, *repair.close])
+        if out:
+            cures.append(f"leave out {out} with columns=")
+            if rough > ROUGH:
+                cures.append(f"allow epsilon = {self._enough(rough, data, repair.apart):g}")
+        shrunk = f"; all correlations were made {repair.shrunk:.0%} smaller" if repair.shrunk else ""
+        return f"{WITHOUT_INTERVALS}: {'; '.join(why)}{shrunk}. {_sentence(' or '.join(dict.fromkeys(cures)))}"
 
     def _patterns(self, data: FactoredMoments) -> tuple[tuple[tuple[bool, ...], int], ...]:
         """Noisy counts of the patterns over all parties; those that noise hides are not shown."""
@@ -508,6 +572,10 @@ class PrivateFit(Procedure[Regression]):
                 present = dict(zip(self.others, mask, strict=True)) | {self.response_party: True}
                 patterns.append((tuple(present[party] for party in self.parties), count))
         return tuple(patterns)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 # --- the parties' steps -----------------------------------------------------------------------------------

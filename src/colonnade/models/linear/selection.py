@@ -11,8 +11,8 @@ noise, so l is a release like any other. A record with the block then counts
 
 with P the share of records that have the block. u is a function of released numbers and of this record: nothing that
 another record does can move it. The sensitivity of sums that are weighted by u is that of unweighted ones, whatever V.
-A larger cap V undoes more of the selection and leaves less of the sums beside the noise; `caps` chooses it from
-releases.
+A larger cap V undoes more of the selection and leaves less of the sums beside the noise; `caps` weighs one against the
+other, from releases, and weighs no records where columns are near normal.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, ndtri
 
 from colonnade.data.column import Column
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness
 from colonnade.statistics.features import Feature, integer_bounds, quantize
 from colonnade.statistics.gaussian_em import Matrix, Vector
+from colonnade.statistics.marginals import Marginal
 
 PRODUCTS, STRETCH = 0.8, 3.0
 """The norm to which the products of a record's columns are shortened, and by what they are multiplied before: columns
@@ -40,9 +41,15 @@ LARGEST_CHANGE = 1.5
 """In the log-odds of a record, on average over the records, in one of these steps."""
 CAPS = (1.5, 2.0, 3.0, 5.0, 8.0, 12.0)
 LEAST_CAP = 0
-"""The place among `CAPS` of the one that is taken wherever there is selection."""
-AS_NOISY = 2.0
-"""The noise of a weighted correlation, over its sampling error, up to which the cap grows."""
+"""The place among `CAPS` of the one that is taken wherever records are weighted."""
+AS_NOISY, DROWNED = 0.5, 3.0
+"""The noise of a correlation, over its sampling error, up to which the cap grows; and that without weights, in the
+median over blocks, beyond which nothing is weighted."""
+NEGLIGIBLE = 0.02
+"""Of the weights of all records with a block: a cap that cuts no more than this leaves nothing worth noise."""
+NORMAL, CENTRAL = 0.98, 0.95
+"""The squared correlation of a column's quantiles with those of a normal one, over this central part of the ranks, from
+which on it counts as normal."""
 NOTICED = 0.15
 """The standard deviation of the log-odds of presence from which on records are weighted."""
 ALWAYS = 0.995
@@ -131,6 +138,13 @@ def weights(rows: Matrix, logits: Vector, share: float, cap: float) -> Vector:
     return np.minimum(share / np.maximum(expit(rows @ logits), 1e-12), cap) / cap
 
 
+def near_normal(law: Marginal) -> bool:
+    """By its central quantiles: tails are noisy, and clipped anyway."""
+    ranks = 0.5 + CENTRAL * (np.arange(1, 200) / 200 - 0.5)
+    values = law.quantile(ranks)
+    return bool(np.ptp(values) > 0 and np.corrcoef(values, ndtri(ranks))[0, 1] ** 2 >= NORMAL)
+
+
 def caps(
     total: Matrix,
     counts: Sequence[float],
@@ -138,13 +152,20 @@ def caps(
     *,
     logit_sd: float,
     noise: Sequence[float],
+    straight: Sequence[bool],
 ) -> list[float]:
-    """V for each block, from releases alone.
+    """V for each block, from releases alone; 1 if nothing is weighted.
+
+    A weight undoes selection where E[x | w] is not linear or cov(x | w) not constant. Columns that are jointly normal
+    with w have both, so that weights would only cost noise: `straight` says that a block's columns and the holder's
+    are near normal, each by its released distribution.
 
     The log-odds h'l have the mean and the variance that the moments of h say, less the variance that noise (`logit_sd`
-    in each score) gives them, and are taken as normal: this gives the mean m(V) of u over the records with the block.
-    `noise` is that of a correlation within the block without weights; with them it is 1 / m(V) times as large. V grows
-    until it is `AS_NOISY` times 1 / sqrt(records).
+    in each score) gives them, and are taken as normal: this gives the mean m(V) of u over the records with the block,
+    and the part of the weights 1 - V m(V) / (mean of P / chance) that a cap cuts. `noise` is that of a correlation
+    within the block without weights; with them it is 1 / m(V) times as large. V is the smallest cap that cuts no more
+    than `NEGLIGIBLE`, or the largest with noise up to `AS_NOISY` / sqrt(records), and at least the first. Where even
+    unweighted noise is `DROWNED` times the sampling error, what selection does is small beside it.
     """
     n = float(total[0, 0])
     mean = total[0] / n
@@ -152,19 +173,19 @@ def caps(
     solved = np.linalg.pinv(total / 4) * logit_sd
     noisy = float(np.trace(spread @ solved @ solved.T))
     points, masses = np.polynomial.hermite_e.hermegauss(41)
+    drowned = np.median(np.array(noise) * np.sqrt(counts)) > DROWNED
     chosen = []
-    for own, count, unweighted in zip(logits, counts, noise, strict=True):
+    for own, count, unweighted, normal in zip(logits, counts, noise, straight, strict=True):
         variance = max(float(own @ spread @ own) - noisy, 0.0)
-        share = min(max(count / n, 1e-6), 1.0)
-        if share > ALWAYS or math.sqrt(variance) < NOTICED:
+        share, sampling = min(max(count / n, 1e-6), 1.0), 1 / math.sqrt(max(count, 1.0))
+        if drowned or normal or share > ALWAYS or math.sqrt(variance) < NOTICED:
             chosen.append(1.0)
             continue
         chance = np.maximum(expit(float(own @ mean) + math.sqrt(variance) * points), 1e-12)
         among = masses * chance / float(masses @ chance)
-
-        def kept(cap: float, chance: Vector = chance, among: Vector = among, share: float = share) -> float:
-            return float(among @ np.minimum(share / chance, cap)) / cap
-
-        enough = [cap for cap in CAPS if unweighted / kept(cap) <= AS_NOISY / math.sqrt(max(count, 1.0))]
-        chosen.append(max([CAPS[LEAST_CAP], *enough]))
+        weight = share / chance
+        left = {cap: float(among @ np.minimum(weight, cap)) for cap in CAPS}  # V m(V)
+        bearable = [cap for cap in CAPS if unweighted * cap / left[cap] <= AS_NOISY * sampling]
+        enough = [cap for cap in bearable if left[cap] >= (1 - NEGLIGIBLE) * float(among @ weight)]
+        chosen.append(min(enough, default=max([CAPS[LEAST_CAP], *bearable])))
     return chosen

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from colonnade.models.linear.factored import FactoredMoments, factors, influences
+from colonnade.models.linear.factored import FactoredMoments, Factors, factors, influences
 from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.result import NOT_VALID
 from colonnade.models.linear.selection import Weighing
@@ -73,6 +73,18 @@ class Simulated:
     unmatched: float
     noise: Matrix
 
+    @classmethod
+    def unknown(cls, law: Factors, estimate: Coefficients, target: int) -> Simulated:
+        """Where no rows can be simulated: no bias is known, and the sampling variance is that of least squares."""
+        size, others = len(law.mu), np.delete(np.arange(len(law.mu)), target)
+        inverse, mean = np.linalg.inv(law.sigma[np.ix_(others, others)]), law.mu[others]
+        sampling = np.zeros((size, size))
+        sampling[1:, 1:], sampling[0, 1:] = inverse, -mean @ inverse
+        sampling[1:, 0], sampling[0, 0] = sampling[0, 1:], 1 + mean @ inverse @ mean
+        nothing, square = np.zeros(size), np.zeros((size, size))
+        spread = np.asarray(sampling * estimate.sigma2 / law.count)
+        return cls(nothing, nothing, np.eye(size - 1), spread, nothing, square, 0.0, np.inf, square)
+
     @property
     def trusted(self) -> bool:
         return self.unmatched <= UNMATCHED
@@ -109,7 +121,12 @@ class Simulated:
         error = np.sqrt(np.diag(estimate.cov + self.sampling))[1:]
         cut, lost = (float(np.abs(bias[1:] / error).max(initial=0.0)) for bias in (self.clipping, self.missing))
         out = []
-        if not self.trusted and max(cut, lost) > UNTRUSTED:
+        if np.isinf(self.unmatched):
+            out.append(
+                "no columns could be simulated from the released distributions, so the bias of clipping and missing"
+                " blocks is not known"
+            )
+        elif not self.trusted and max(cut, lost) > UNTRUSTED:
             out.append(
                 f"simulated columns with the released distributions have other correlations than the released ones (off"
                 f" by {self.unmatched:.2f}), so the bias of clipping and missing blocks is not known"
