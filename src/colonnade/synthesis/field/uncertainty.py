@@ -66,8 +66,8 @@ class FieldNoise:
         field = self.sampler.field
         cohort = sample_cells(field, round(field.total), source, independent=True)
         simulated = [self._measured(table, counted(table, cohort), source) for table in self.measurements]
-        limits = {"iterations": self.iterations, "discrepancy": self.discrepancy}
-        return replace(self.sampler, field=fit(field.graph, simulated, total=field.total, **limits))
+        again = fit(field.graph, simulated, total=field.total, iterations=self.iterations, discrepancy=self.discrepancy)
+        return replace(self.sampler, field=again)
 
     def _measured(self, table: Measurement, exact: Reals, source: np.random.Generator) -> Measurement:
         """With the table's noise; of a part 1 / f of the records, scaled up by f, also with f times the variance of
