@@ -39,7 +39,7 @@ def test_a_saved_synthesizer_draws_the_same_rows(tmp_path: Path, options: dict[s
     "options",
     [
         {"model": "field", "iterations": 50, "moment_share": 0.25},
-        {"model": "field", "iterations": 50, "constraints": ("visits <= 5",)},
+        {"model": "field", "iterations": 50, "discrepancy": 1000.0, "constraints": ("visits <= 5",)},
         {"model": "copula"},
         {"model": "independent"},
     ],
