@@ -83,7 +83,7 @@ grows with the square of a row's length (`models/glm/private.claim.md`). Old pla
 solver="moments", which is asked for by name."""
 
 
-MODEL = ("Model: ", "Intervals: ", "WARNING: A copula keeps only ", "WARNING: By its forecast the field is worse")
+MODEL = ("Model: ", "Intervals: ", "WARNING: A copula keeps only ", "WARNING: By its forecast the ")
 """How the notes of a synthetic table begin that say which model it has, why, what it lacks, and where intervals are."""
 
 

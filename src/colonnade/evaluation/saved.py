@@ -6,7 +6,6 @@ result.json has, and what it showed. Nothing is unpickled: numbers, text and arr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,12 @@ from colonnade.evaluation.report import view_of
 from colonnade.federation.method import Result
 from colonnade.federation.run_folder import RunFolder
 from colonnade.synthesis.copula.model import GaussianCopula
+from colonnade.synthesis.copula.uncertainty import CopulaNoise
+from colonnade.synthesis.field.evidence import FieldEvidence
 from colonnade.synthesis.field.sample import FieldSampler
-from colonnade.synthesis.restrictions import Constraints, Restricted
-from colonnade.synthesis.table import Sampler, SyntheticTable
+from colonnade.synthesis.field.uncertainty import FieldNoise
+from colonnade.synthesis.restrictions import Constraints, Restricted, RestrictedDraws
+from colonnade.synthesis.table import Redrawn, Sampler, SavedEvidence, SyntheticTable
 from colonnade.view.blocks import View
 
 
@@ -70,7 +72,8 @@ def load(folder: str | Path) -> SyntheticTable | SavedResult:
 
     Returns
     -------
-    A `SyntheticTable` of a synthesizer, whose `sample(n, where=...)` draws; a `SavedResult` of any other method.
+    A `SyntheticTable` of a synthesizer, whose `sample(n, where=...)` draws, with the error bars that it had; a
+    `SavedResult` of any other method.
 
     Example
     -------
@@ -89,13 +92,19 @@ def load(folder: str | Path) -> SyntheticTable | SavedResult:
 def _table(run: RunFolder) -> SyntheticTable:
     stated = run.read_json("result.json")
     columns = Columns.from_dict({"columns": stated["columns"]})
-    with np.load(run.path / "model.npz", allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    model, redrawn, evidence = _model(run, columns)
+    facts = run.job["options"].get("constraints")
+    if facts:
+        constraints = Constraints.of(facts, columns)
+        model = Restricted(model, constraints)
+        redrawn = None if redrawn is None else RestrictedDraws(redrawn, constraints)
     view = view_of(run)
     return SyntheticTable(
         method=stated["method"],
         cohort=stated["cohort"],
-        model=_model(run, columns, arrays),
+        model=model,
+        redrawn=redrawn,
+        evidence=evidence,
         rows=stated["rows"],
         seed=stated["seed"],
         cost=stated["cost"],
@@ -109,14 +118,22 @@ def _table(run: RunFolder) -> SyntheticTable:
     )
 
 
-def _model(run: RunFolder, columns: Columns, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Sampler:
-    """What draws the rows, with the facts that the method was given."""
-    model: Sampler
+def _model(run: RunFolder, columns: Columns) -> tuple[Sampler, Redrawn | None, SavedEvidence | None]:
+    """What draws the rows; and what error bars rest on, if the folder has it."""
+    arrays, known = _arrays(run.path / "model.npz"), _arrays(run.path / "evidence.npz")
     if "correlation" in arrays:
-        model = GaussianCopula.from_arrays(columns, arrays)
-    elif "order" in arrays:
-        model = FieldSampler.from_arrays(columns, arrays)
-    else:
+        copula = GaussianCopula.from_arrays(columns, arrays)
+        return copula, CopulaNoise.from_arrays(copula, known) if known else None, None
+    if "order" not in arrays:
         raise RunError(f"{run.path} has a model of an older version or another method; its table is in the folder.")
-    facts = run.job["options"].get("constraints")
-    return Restricted(model, Constraints.of(facts, columns)) if facts else model
+    field = FieldSampler.from_arrays(columns, arrays)
+    if not known:
+        return field, None, None
+    return field, FieldNoise.from_arrays(field, known), FieldEvidence.from_arrays(known)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    if not path.is_file():
+        return {}
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}

@@ -7,6 +7,11 @@ distance), from which a field learns what depends on what. *r*: the noise of one
 - No such column, but listed ones (binary, ordinal): the field if q <= 0.2, else the copula if r <= 0.05, else
   independent marginals.
 - Numbers only: the copula if r <= 0.05, else independent marginals.
+- Options that belong to one model leave that model or independent marginals to choose from, within the same limits.
+
+A model that is asked for by name is fitted whatever its forecast: to spend a budget on another one than was named would
+be a surprise that cannot be undone. Plan and result then say first that independent marginals are forecast to be
+better.
 
 The limits come from Adult and Bank (all columns, ordered ones, numbers; 3,000 to 30,000 records; epsilon 0.5 to 3; one
 run each). In tables of two columns the field was nearer to the records than independent marginals at all q up to 0.15,
@@ -26,12 +31,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.method import Procedure
 from colonnade.federation.roster import Roster
 from colonnade.synthesis.copula.estimate import forecast
 from colonnade.synthesis.copula.procedure import CopulaSynthesis
 from colonnade.synthesis.field.procedure import BINS, FieldSynthesis
-from colonnade.synthesis.table import SyntheticTable
+from colonnade.synthesis.table import COPULA_INTERVALS, FIELD_INTERVALS, INDEPENDENT_INTERVALS
 
 if TYPE_CHECKING:
     from colonnade.synthesis.method import Synthesize
@@ -42,6 +46,8 @@ WITHOUT_ORDER, LISTED = 0.5, 0.2
 """The largest q at which a field is fitted: with columns that a copula has no way of, and where it has one."""
 CORRELATIONS = 0.05
 """The largest r at which a copula is fitted."""
+MODELS = ("copula", "field")
+NAMED = 'A model that is asked for by name is fitted all the same; model="auto" takes independent marginals.'
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,16 @@ class Choice:
     """The procedure of a model; why it was chosen, for the plan and the first lines of the result; and what the reader
     must be warned of, if anything."""
 
-    procedure: Procedure[SyntheticTable]
+    procedure: FieldSynthesis | CopulaSynthesis
     because: str
     warning: str = ""
+
+    @property
+    def intervals(self) -> str:
+        """For which estimates the table will have valid intervals."""
+        if isinstance(self.procedure, FieldSynthesis):
+            return FIELD_INTERVALS
+        return INDEPENDENT_INTERVALS if self.procedure.options.model == "independent" else COPULA_INTERVALS
 
 
 def choose(options: Synthesize, facts: PublicFacts, roster: Roster) -> Choice:
@@ -60,53 +73,72 @@ def choose(options: Synthesize, facts: PublicFacts, roster: Roster) -> Choice:
     nominal = [column.name for column in columns if column.kind == "categorical"]
     names = f"{', '.join(nominal[:3])}{' and others' if len(nominal) > 3 else ''}"
 
+    order_only = (
+        (
+            f"A copula keeps only the association along the declared order of the categories of {names}; a field keeps"
+            " all of it.",
+        )
+        if nominal
+        else ()
+    )
+
     def field() -> FieldSynthesis:
         return FieldSynthesis(replace(options, model="field"), facts, roster)
 
-    def copula(model: Literal["copula", "independent"] = "copula") -> CopulaSynthesis:
-        return CopulaSynthesis(replace(options, model=model), facts, roster)
+    def copula() -> CopulaSynthesis:
+        return CopulaSynthesis(replace(options, model="copula"), facts, roster)
+
+    def independent() -> CopulaSynthesis:
+        """Options of a model that is not fitted are not used."""
+        declared = options.declared()
+        unused = {name: declared[name].default for model in MODELS for name in options.of_one_model(model)}
+        return CopulaSynthesis(replace(options, model="independent", **unused), facts, roster)
 
     if options.model == "independent":
-        return Choice(copula("independent"), "Model: independent marginals, as asked for.")
+        return Choice(independent(), "Model: independent marginals, as asked for.")
     if options.model == "field":
         asked = field()
         q = pair_noise(asked)
         warning = (
             "By its forecast the field is worse than independent marginals: noise alone moves a table of two columns"
-            f" by {q:.2g}."
+            f" by {q:.2g} (at most {WITHOUT_ORDER}). {NAMED}"
         )
         return Choice(asked, "Model: a Markov random field, as asked for.", warning if q > WITHOUT_ORDER else "")
     if options.model == "copula":
-        warning = (
-            f"A copula keeps only the association along the declared order of the categories of {names}; a field keeps"
-            " all of it."
-        )
-        return Choice(copula(), "Model: a Gaussian copula, as asked for.", warning if nominal else "")
-    if mine := options.of_one_model("copula"):
-        return Choice(copula(), f"Model: a Gaussian copula, because {', '.join(mine)} belongs to it.")
-    if mine := options.of_one_model("field"):
-        return Choice(field(), f"Model: a Markov random field, because {', '.join(mine)} belongs to it.")
-    listed = any(column.discrete for column in columns)
-    noise = ""
-    if listed:
+        named = copula()
+        warnings = list[str]()
+        if (r := correlation_noise(named)) > CORRELATIONS:
+            warnings.append(
+                "By its forecast the copula is worse than independent marginals: noise moves a correlation by"
+                f" {r:.2g} (at most {CORRELATIONS}). {NAMED}"
+            )
+        return Choice(named, "Model: a Gaussian copula, as asked for.", " ".join((*warnings, *order_only)))
+    of_copula, of_field = options.of_one_model("copula"), options.of_one_model("field")
+    forecasts = []
+    if not of_copula and (of_field or any(column.discrete for column in columns)):
         fitted = field()
         q, most = pair_noise(fitted), WITHOUT_ORDER if nominal else LISTED
-        noise = f"noise alone would move a table of two columns by {q:.2g} (total variation; at most {most})"
+        forecasts.append(f"noise alone would move a table of two columns by {q:.2g} (total variation; at most {most})")
         if q <= most:
             kinds = f"{names} has no order" if len(nominal) == 1 else f"{names} have no order"
             why = kinds if nominal else "the table has numbers and categories"
-            return Choice(fitted, f"Model: a Markov random field, because {why}, and {noise}.")
-    if not nominal:
+            why = f"{', '.join(of_field)} belongs to it" if of_field else why
+            return Choice(fitted, f"Model: a Markov random field, because {why}, and {forecasts[0]}.")
+    if of_copula or not (nominal or of_field):
         other = copula()
         r = correlation_noise(other)
-        states = f"noise moves a correlation by {r:.2g} (at most {CORRELATIONS})"
+        forecasts.append(f"noise moves a correlation by {r:.2g} (at most {CORRELATIONS})")
         if r <= CORRELATIONS:
-            why = f"{noise}, and {states}" if noise else f"all columns are numbers, and {states}"
-            return Choice(other, f"Model: a Gaussian copula, because {why}.")
-        noise = f"{noise}, and {states}" if noise else states
-    worse = "Model: independent marginals, because anything else would be worse by its own forecast"
-    why = f"{worse}: {noise}. Rows show no dependence; raise epsilon, or take fewer columns."
-    return Choice(copula("independent"), why, why)
+            why = f"{', '.join(of_copula)} belongs to it" if of_copula else "all columns are numbers"
+            stated = forecasts if len(forecasts) > 1 else [why, *forecasts]
+            return Choice(other, f"Model: a Gaussian copula, because {', and '.join(stated)}.", *order_only)
+    unused = ", ".join((*of_copula, *of_field))
+    said = f" {unused} {'are' if len((*of_copula, *of_field)) > 1 else 'is'} not used." if unused else ""
+    why = (
+        "Model: independent marginals, because anything else would be worse by its own forecast:"
+        f" {', and '.join(forecasts)}.{said} Rows show no dependence; raise epsilon, or take fewer columns."
+    )
+    return Choice(independent(), why, why)
 
 
 def pair_noise(field: FieldSynthesis) -> float:

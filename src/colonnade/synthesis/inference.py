@@ -78,12 +78,14 @@ that."""
 class Ready:
     """An estimator that knows the columns that it reads, takes weighted rows, and says how each row moves it.
 
-    linear : its influence does not depend on the estimate but for a constant.
+    linear : its influence does not depend on the estimate but for a constant. studied : how often its intervals on a
+    field cover is known, from simulations.
     """
 
     columns: tuple[str, ...]
     solved: Callable[[pd.DataFrame, Reals], Fitted]
     linear: bool = False
+    studied: bool = True
 
     def __call__(self, table: pd.DataFrame) -> Any:
         estimate = self.solved(table, np.ones(len(table)))[0]
@@ -125,7 +127,7 @@ def contrast(column: str, by: str, first: Any, second: Any) -> Ready:
         )
         return _one(one[0] - other[0], one[1] - other[1])
 
-    return Ready((column, by), solved)
+    return Ready((column, by), solved, studied=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +156,7 @@ def quantile(column: str, level: float) -> Ready:
         at = float(_quantiles(values, weights, np.array([level]))[0])
         return _one(at, _mean(np.where(np.isnan(values), np.nan, values <= at), weights)[1])
 
-    return Quantile((column,), solved, linear=True, level=level)
+    return Quantile((column,), solved, linear=True, studied=False, level=level)
 
 
 def ols(response: str, covariates: Sequence[str]) -> Ready:

@@ -32,8 +32,8 @@ from colonnade.statistics.joint import check_budget
 from colonnade.synthesis.choice import Choice, choose
 from colonnade.synthesis.copula.overlap import EXPECTED, Expected
 from colonnade.synthesis.field.procedure import MISSING_DATA, check_split
-from colonnade.synthesis.restrictions import Constraints, Restricted
-from colonnade.synthesis.table import INTERVALS, SyntheticTable
+from colonnade.synthesis.restrictions import Constraints, Restricted, RestrictedDraws
+from colonnade.synthesis.table import SyntheticTable
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
@@ -287,7 +287,7 @@ class Chosen(Procedure[SyntheticTable]):
         )
         warning = (f"WARNING: {choice.warning}",) if choice.warning not in ("", choice.because) else ()
         told = facts if constraints.texts else ()
-        self.notes = (choice.because, *warning, *told, f"Intervals: {INTERVALS}", *choice.procedure.notes)
+        self.notes = (choice.because, *warning, *told, f"Intervals: {choice.intervals}", *choice.procedure.notes)
 
     def run(self, job: Job) -> SyntheticTable:
         warnings = (self.choice.warning,) if self.choice.warning else ()
@@ -298,5 +298,5 @@ class Chosen(Procedure[SyntheticTable]):
         return replace(
             table,
             model=Restricted(table.model, self.constraints),
-            redrawn=None if redrawn is None else lambda source: Restricted(redrawn(source), self.constraints),
+            redrawn=None if redrawn is None else RestrictedDraws(redrawn, self.constraints),
         )

@@ -27,7 +27,7 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, NotEstimable
 
 if TYPE_CHECKING:
-    from colonnade.synthesis.table import Sampler
+    from colonnade.synthesis.table import Redrawn, Sampler
 
 Reals = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -459,6 +459,20 @@ class Restricted:
 
     def to_arrays(self) -> Mapping[str, NDArray[Any]]:
         return self.model.to_arrays()
+
+
+@dataclass(frozen=True, eq=False)
+class RestrictedDraws:
+    """Other models that the released numbers support as well, each given that the facts hold."""
+
+    redrawn: Redrawn
+    constraints: Constraints
+
+    def __call__(self, source: np.random.Generator) -> Restricted:
+        return Restricted(self.redrawn(source), self.constraints)
+
+    def to_arrays(self) -> Mapping[str, NDArray[Any]]:
+        return self.redrawn.to_arrays()
 
 
 def conditioned(model: Any, where: Mapping[str, Condition]) -> Any:

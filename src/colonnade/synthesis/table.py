@@ -7,8 +7,9 @@ empty.
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -46,12 +47,26 @@ HEAPED = 0.1
 """A value of a continuous column is named that at least so many rows have."""
 MOST_CHARTS = 60
 """Columns that the report draws."""
-INTERVALS = (
-    "Standard errors that are computed from rows alone are too small; `table.analyse` adds the noise and the sampling"
-    " of the cohort. In a field, shares, quantiles, and what is estimated from categories and listed numbers have"
-    " intervals; means and coefficients of other numbers have them with `moment_share` (0.25, say). Where released"
-    " numbers say that an interval could not be relied on it is withheld; `table.valid_for` says what it rests on."
+ROWS_ALONE = "Standard errors that are computed from rows alone are too small"
+FIELD_INTERVALS = (
+    f"{ROWS_ALONE}; `table.analyse` adds the noise and the sampling of the cohort. Shares, quantiles, and what is"
+    " estimated from categories and listed numbers have intervals; means and coefficients of other numbers have them"
+    " with `moment_share` (0.25, say). Where released numbers say that an interval could not be relied on it is"
+    " withheld; `table.valid_for` says what it rests on. How often intervals cover was studied for shares, means, least"
+    " squares and logistic regression where every party has every record; not for contrasts, quantiles and functions of"
+    " your own, nor where blocks are missing."
 )
+COPULA_INTERVALS = (
+    f"{ROWS_ALONE}; `table.analyse` adds the noise and the sampling of the cohort, from other copulas that the released"
+    " numbers support as well. Its intervals hold if the copula does, and how often they cover was not studied; a field"
+    " with `moment_share` has intervals that were."
+)
+INDEPENDENT_INTERVALS = (
+    f"{ROWS_ALONE}; `table.analyse` adds the noise and the sampling of the cohort. Intervals of one column alone are"
+    " valid, though how often they cover was not studied; nothing about two columns together is."
+)
+NO_INTERVALS = f"{ROWS_ALONE}, and this table has no error bars: its noise is not modelled."
+NOT_STUDIED = "How often such intervals cover was not studied."
 DRAWS = 20
 ROWS_A_RECORD, MOST_ROWS, MOST_WEIGHED = 4, 400_000, 40_000
 """Rows of a table that is drawn for error bars, for each record of the cohort, and at most; and at most of those that
@@ -71,6 +86,33 @@ class Sampler(Protocol):
     def to_arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """The model's parameters, for model.npz."""
         ...
+
+
+class Redrawn(Protocol):
+    """Draws models that the released numbers support as well as the fitted one."""
+
+    def __call__(self, source: np.random.Generator) -> Sampler: ...
+
+    def to_arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """What it needs besides the model, for evidence.npz."""
+        ...
+
+
+class SavedEvidence(Released, Protocol):
+    """What a job released of some columns, and can be written."""
+
+    def to_arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """For evidence.npz."""
+        ...
+
+
+def text_array(stated: Any) -> np.ndarray[Any, Any]:
+    """Plain data among arrays; `of_text_array` is its inverse."""
+    return np.frombuffer(json.dumps(stated).encode(), dtype=np.uint8)
+
+
+def of_text_array(array: np.ndarray[Any, Any]) -> Any:
+    return json.loads(array.tobytes())
 
 
 @dataclass(frozen=True)
@@ -129,8 +171,8 @@ class SyntheticTable(Result):
     because: str = ""
     warnings: tuple[str, ...] = ()
     quality: Quality | None = None
-    redrawn: Callable[[np.random.Generator], Sampler] | None = None
-    evidence: Released | None = None
+    redrawn: Redrawn | None = None
+    evidence: SavedEvidence | None = None
     measured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     hidden: frozenset[frozenset[str]] = frozenset()
     _marginals: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
@@ -166,7 +208,10 @@ class SyntheticTable(Result):
         """`m` tables, each of another model that the released numbers support as well: noise and sampling of the cohort
         would have given any of them. Each is fitted when it is asked for."""
         if self.redrawn is None:
-            raise BadArguments(f"the noise of {self.method} is not modelled, so its tables have no error bars.")
+            raise BadArguments(
+                f"this table has no error bars: the noise of {self.method} is not modelled, or the run folder has no"
+                " evidence.npz, which older versions did not write."
+            )
         source = np.random.default_rng(self.seed + 1 if seed is None else seed)
         for _ in range(m):
             yield frame_of(self.redrawn(source), self._many(rows), source)
@@ -199,6 +244,8 @@ class SyntheticTable(Result):
             read: Sequence[str] = getattr(function, "columns", ()) if columns is None else columns
             intervals.attrs["valid for"] = self.valid_for(read)
             lacking = pd.Series(self._left_out(read), index=intervals.index)
+        if self.evidence is None or not getattr(function, "studied", False):
+            intervals.attrs["valid for"] += f" {NOT_STUDIED}"
         intervals.attrs["withheld"] = {name: why for name, why in lacking.items() if why}
         if not unproven and (lacking != "").any():
             intervals.loc[lacking != "", ["standard_error", "lower", "upper"]] = np.nan
@@ -223,6 +270,15 @@ class SyntheticTable(Result):
         doubts = intervals.pop(DOUBT)
         return intervals, doubts.where(doubts == "", doubts + ".") if not lacking else doubts.map(lambda _: lacking)
 
+    @property
+    def intervals(self) -> str:
+        """For which estimates `analyse` has valid intervals, in a few sentences."""
+        if self.redrawn is None and self.evidence is None:
+            return NO_INTERVALS
+        if self.evidence is not None:
+            return FIELD_INTERVALS
+        return INDEPENDENT_INTERVALS if self.details.get("model") == "independent" else COPULA_INTERVALS
+
     def _many(self, rows: int | None) -> int:
         return min(ROWS_A_RECORD * self.cohort, MOST_ROWS) if rows is None else rows
 
@@ -244,10 +300,12 @@ class SyntheticTable(Result):
     # --- the run folder --------------------------------------------------------------------------------------------
 
     def write(self, run: RunFolder) -> None:
-        """synthetic.parquet (or .csv), model.npz, result.json and view.json."""
+        """synthetic.parquet (or .csv), model.npz, evidence.npz (what error bars rest on), result.json and view.json."""
         write_rows(run.path / self.file, self._counted(), file_format=self.file_format)
-        with whole_file(run.path / "model.npz") as partial, partial.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **dict(self.model.to_arrays()))
+        write_arrays(run.path / "model.npz", self.model.to_arrays())
+        known = [part.to_arrays() for part in (self.redrawn, self.evidence) if part is not None]
+        if known:
+            write_arrays(run.path / "evidence.npz", {name: array for part in known for name, array in part.items()})
         super().write(run)
 
     def _counted(self) -> Iterator[pd.DataFrame]:
@@ -310,7 +368,7 @@ class SyntheticTable(Result):
             " domain. Use it like any table; more rows cost nothing.",
             style="lead",
         )
-        said = (*((Text(text=self.because),) if self.because else ()), Text(text=INTERVALS, style="soft"))
+        said = (*((Text(text=self.because),) if self.because else ()), Text(text=self.intervals, style="soft"))
         charts = tuple(
             column_figure(name, marginal, self.measured.get(name))
             for name, marginal in list(marginals.items())[:MOST_CHARTS]
@@ -376,6 +434,18 @@ def generator(source: Source) -> np.random.Generator:
     return source if isinstance(source, np.random.Generator) else np.random.default_rng(source)
 
 
+def recut(blocks: Iterator[pd.DataFrame], size: int) -> Iterator[pd.DataFrame]:
+    """The same rows, `size` at a time."""
+    waiting = pd.DataFrame()
+    for block in blocks:
+        waiting = block if waiting.empty else pd.concat([waiting, block], ignore_index=True)
+        while len(waiting) >= size:
+            yield waiting.iloc[:size].reset_index(drop=True)
+            waiting = waiting.iloc[size:].reset_index(drop=True)
+    if len(waiting):
+        yield waiting
+
+
 def frame_of(model: Sampler, rows: int, source: Source) -> pd.DataFrame:
     """All rows in memory."""
     return pd.concat(list(model.batches(check_rows(rows), source)), ignore_index=True)
@@ -393,6 +463,11 @@ def write_rows(path: Path, batches: Iterator[pd.DataFrame], *, file_format: Form
             with partial.open("w", encoding="utf-8", newline="") as file:
                 for number, batch in enumerate(batches):
                     write_csv(batch, file, index=False, header=number == 0)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    with whole_file(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **dict(arrays))
 
 
 def _parquet(path: Path, batches: Iterator[pd.DataFrame]) -> None:

@@ -13,6 +13,9 @@ from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
 from colonnade.synthesis.choice import choose
+from colonnade.synthesis.inference import contrast, quantile, share
+from colonnade.synthesis.table import NOT_STUDIED
+from colonnade.view.blocks import Text
 from support.small import three_parties
 
 NUMBERS = [Column(name=f"x{place}", kind="continuous", lower=0, upper=1) for place in range(5)]
@@ -54,12 +57,48 @@ def test_what_was_asked_for_is_done_and_warned_of() -> None:
         return choose(co.Synthesize(verify=False, **options), facts(NUMBERS + NOMINAL, n), roster())
 
     assert "association along the declared order" in chosen(model="copula").warning
-    assert "worse than independent" in chosen(model="field", n=400, epsilon=0.5).warning
+    for model in ("field", "copula"):
+        named = chosen(model=model, n=400, epsilon=0.5)
+        assert "as asked for" in named.because
+        assert "worse than independent" in named.warning
+        assert "worse than independent" not in chosen(model=model).warning
     assert not chosen(model="field").warning
     assert "because presence belongs to it" in chosen(presence="known").because
+    assert "association along the declared order" in chosen(presence="known").warning
     assert "because cells belongs to it" in chosen(cells=8).because
     with pytest.raises(BadArguments, match="leave one of them out"):
         co.Synthesize(presence="known", cells=8)
+
+
+@pytest.mark.parametrize("option", [{"cells": 8}, {"moment_share": 0.25}, {"presence": "known"}, {"clip": {"a": 1.0}}])
+def test_an_option_of_a_model_does_not_make_a_table_worse_than_independent_marginals(option: dict[str, Any]) -> None:
+    choice = choose(co.Synthesize(verify=False, epsilon=0.5, **option), facts(NUMBERS + NOMINAL, 400), roster())
+    assert choice.because.startswith("Model: independent marginals")
+    assert f"{next(iter(option))} is not used." in choice.warning
+    assert [stage.name for stage in choice.procedure.stages] == ["marginals"]
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("field", "not for contrasts, quantiles and functions of your own, nor where blocks are missing"),
+        ("copula", "how often they cover was not studied"),
+        ("independent", "nothing about two columns together is"),
+    ],
+)
+def test_plan_and_report_say_for_which_estimates_intervals_are_valid(tmp_path: Path, model: str, says: str) -> None:
+    with three_parties(tmp_path, seed=1) as federation:
+        method = co.Synthesize(model=model, epsilon=40.0, delta=1e-4, columns=("visits", "sued"), verify=False)
+        plan = federation.plan(method)
+        table = method.fit(federation)
+    assert says in plan.text().replace("\n", " ")
+    assert any(says in block.text for block in table.view().answer if isinstance(block, Text))
+    studied = NOT_STUDIED not in table.analyse(share("sued", "yes"), draws=2, unproven=True).attrs["valid for"]
+    assert studied == (model == "field")
+    assert NOT_STUDIED in table.analyse(quantile("visits", 0.5), draws=2, unproven=True).attrs["valid for"]
+    assert (
+        NOT_STUDIED in table.analyse(contrast("visits", "sued", "yes", "no"), draws=2, unproven=True).attrs["valid for"]
+    )
 
 
 def test_the_plan_and_the_table_say_it_first(tmp_path: Path) -> None:

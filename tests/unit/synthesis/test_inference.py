@@ -85,7 +85,7 @@ def test_draws_of_a_field_spread_as_repetitions_do() -> None:
     repeated = [fitting(GRAPH, measured(rng, 40.0)).marginal(("a",))[1] / N for _ in range(40)]
     tables = measured(rng, 40.0)
     sampler = FieldSampler(PAIR, {name: cells(column, bins=3) for name, column in PAIR.items()}, fitting(GRAPH, tables))
-    noise = FieldNoise(sampler, tables, fitting)
+    noise = FieldNoise(sampler, tables, 100, 0.0)
     drawn = [noise(rng).field.marginal(("a",))[1] / N for _ in range(40)]
     assert 0.6 < np.std(drawn) / np.std(repeated) < 1.6
     without = np.sqrt(0.55 * 0.45 / N)
@@ -153,7 +153,7 @@ def test_a_table_gives_intervals_and_says_what_they_are_valid_for() -> None:
         seed=1,
         cost="",
         simulated=True,
-        redrawn=FieldNoise(sampler, tables, fitting),
+        redrawn=FieldNoise(sampler, tables, 100, 0.0),
     )
     interval = table.analyse(share("a", "yes"), draws=10).loc["estimate"]
     assert interval["lower"] < 0.55 < interval["upper"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,22 @@ class CopulaNoise:
         return GaussianCopula(
             model.columns, self._marginals(values, source), self._correlation(np.cov(scores, ddof=0), laws, source)
         )
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Noise, overlap and owners; `from_arrays` is its inverse."""
+        return {
+            "draws_noise": self.noise,
+            "draws_shared": self.shared,
+            "draws_ranks": np.array([self.ranks[name] for name in self.model.columns]),
+            "draws_owner": np.asarray(self.owner, dtype=np.int64),
+            "draws_records": np.array(self.records),
+        }
+
+    @classmethod
+    def from_arrays(cls, model: GaussianCopula, arrays: Mapping[str, NDArray[Any]]) -> CopulaNoise:
+        ranks = dict(zip(model.columns, arrays["draws_ranks"].tolist(), strict=True))
+        owner, records = arrays["draws_owner"].astype(np.intp), int(arrays["draws_records"])
+        return cls(model, arrays["draws_noise"], arrays["draws_shared"], ranks, owner, records)
 
     def _correlation(self, covariance: Reals, laws: Sequence[LatentScore], source: np.random.Generator) -> Reals:
         if self.model.independent:

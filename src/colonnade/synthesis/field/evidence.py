@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
+from colonnade.codec import plain, record
+from colonnade.federation.facts import PublicFacts
 from colonnade.federation.options import Verification, View
 from colonnade.federation.roster import Roster
 from colonnade.privacy.calibration import Skellams
@@ -24,9 +27,10 @@ from colonnade.statistics.features import Design
 from colonnade.statistics.joint import colluders
 from colonnade.statistics.moments import MomentComputation, MomentsLayout, MomentsResult
 from colonnade.synthesis.calibration import Evidence
-from colonnade.synthesis.field.fit import Measurement
+from colonnade.synthesis.field.fit import Measurement, packed, unpacked
 from colonnade.synthesis.field.graph import Names
 from colonnade.synthesis.field.schema import Schema, cut_into_cells
+from colonnade.synthesis.table import of_text_array, text_array
 
 Reals = NDArray[np.float64]
 
@@ -137,6 +141,37 @@ class FieldEvidence:
     def edges(self, column: str) -> Reals | None:
         """Of the cells of a numeric column."""
         return self.schema.cells[column].edges
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Tables, moments, and how to read them; `from_arrays` is its inverse."""
+        counts, tables = packed(self.tables)
+        arrays: dict[str, NDArray[Any]] = {"evidence": counts}
+        moments = None
+        if self.moments is not None:
+            moments = {name: value for name, value in plain(replace(self.moments, grams=())).items() if name != "grams"}
+            arrays |= {f"evidence_gram_{place}": gram for place, gram in enumerate(self.moments.grams)}
+        stated = {
+            "facts": self.schema.facts.to_dict(),
+            "schema": self.schema.to_dict(),
+            "tables": tables,
+            "moments": moments,
+            "present": [[sorted(owners), float(count)] for owners, count in self.present.items()],
+        }
+        return {**arrays, "evidence_stated": text_array(stated)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> FieldEvidence:
+        stated = of_text_array(arrays["evidence_stated"])
+        moments = None
+        if stated["moments"] is not None:
+            grams = tuple(arrays[f"evidence_gram_{place}"] for place in range(len(stated["moments"]["patterns"])))
+            moments = record(MomentsResult, {**stated["moments"], "grams": grams}, "the moments in evidence.npz")
+        return cls(
+            Schema.from_dict(PublicFacts.from_dict(stated["facts"]), stated["schema"]),
+            unpacked(arrays["evidence"], stated["tables"]),
+            moments,
+            {frozenset(owners): count for owners, count in stated["present"]},
+        )
 
     def _products(
         self, moments: MomentsResult, read: Names, encoded: Mapping[str, NDArray[np.generic]]

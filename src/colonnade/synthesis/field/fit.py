@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.codec import plain
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.statistics.marginals import on_simplex
 from colonnade.synthesis.field.graph import Names, Triangulation, triangulate
@@ -54,6 +55,32 @@ class Measurement:
     @property
     def coarse(self) -> bool:
         return self.bins is not None and any(bins is not None for bins in self.bins)
+
+
+def packed(tables: Sequence[Measurement]) -> tuple[Reals, list[dict[str, Any]]]:
+    """All counts end to end, and the rest of each table as plain data; `unpacked` is its inverse."""
+    stated = [
+        {
+            "columns": list(table.columns),
+            "shape": list(table.counts.shape),
+            "sd": float(table.sd),
+            "bins": plain(table.bins),
+            "factor": float(table.factor),
+        }
+        for table in tables
+    ]
+    return np.concatenate([np.zeros(0), *(table.counts.ravel() for table in tables)]), stated
+
+
+def unpacked(counts: Reals, stated: Sequence[Mapping[str, Any]]) -> tuple[Measurement, ...]:
+    tables, start = list[Measurement](), 0
+    for each in stated:
+        stop = start + math.prod(each["shape"])
+        bins = None if each["bins"] is None else tuple(None if one is None else np.array(one) for one in each["bins"])
+        own = counts[start:stop].reshape(each["shape"])
+        tables.append(Measurement(tuple(each["columns"]), own, each["sd"], bins, each["factor"]))
+        start = stop
+    return tuple(tables)
 
 
 @dataclass(frozen=True, eq=False)

@@ -256,7 +256,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
             quality = field_quality(field, measured.measurements, measured.others, self._fit, seed=table.seed)
         return replace(
             table,
-            redrawn=FieldNoise(table.model, measured.measurements, self._fit),
+            redrawn=FieldNoise(table.model, measured.measurements, self.options.iterations, self.options.discrepancy),
             quality=quality,
             measured=measured_shares(schema, measured.measurements),
             hidden=unlinked(schema.names, measured.chosen),

@@ -35,7 +35,7 @@ from colonnade.synthesis.field.graph import Triangulation
 from colonnade.synthesis.field.schema import Schema, column_cells, cut_into_cells
 from colonnade.synthesis.latent import rows_in_boxes
 from colonnade.synthesis.restrictions import Condition
-from colonnade.synthesis.table import BATCH, Format, Source, SyntheticTable, generator
+from colonnade.synthesis.table import BATCH, Format, Source, SyntheticTable, generator, recut
 
 Integers = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -228,14 +228,7 @@ class FieldSampler:
     def batches(self, rows: int, source: Source, *, size: int = BATCH) -> Iterator[pd.DataFrame]:
         """Rows are drawn in blocks of `BATCH`, whatever the size asked for: the same source gives the same rows."""
         drawn = generator(source)
-        waiting = pd.DataFrame()
-        for start in range(0, rows, BATCH):
-            block = self._block(min(BATCH, rows - start), drawn)
-            waiting = block if waiting.empty else pd.concat([waiting, block], ignore_index=True)
-            last = start + BATCH >= rows
-            while len(waiting) >= size or (last and len(waiting)):
-                yield waiting.iloc[:size].reset_index(drop=True)
-                waiting = waiting.iloc[size:].reset_index(drop=True)
+        return recut((self._block(min(BATCH, rows - start), drawn) for start in range(0, rows, BATCH)), size)
 
     def _block(self, rows: int, source: np.random.Generator) -> pd.DataFrame:
         cells = sample_cells(self.field, rows, source)

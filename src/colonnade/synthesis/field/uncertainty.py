@@ -15,16 +15,17 @@ sqrt(N / (2 pi)) e. Where a few cells have most of the error that is too much, b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.synthesis.field.fit import MarkovField, Measurement
+from colonnade.synthesis.field.fit import MarkovField, Measurement, fit, packed, unpacked
 from colonnade.synthesis.field.graph import Triangulation
 from colonnade.synthesis.field.sample import FieldSampler, sample_cells
-from colonnade.synthesis.table import Quality
+from colonnade.synthesis.table import Quality, of_text_array, text_array
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -58,19 +59,33 @@ class FieldNoise:
 
     sampler: FieldSampler
     measurements: tuple[Measurement, ...]
-    fitting: Fitting
+    iterations: int
+    discrepancy: float
 
     def __call__(self, source: np.random.Generator) -> FieldSampler:
         field = self.sampler.field
         cohort = sample_cells(field, round(field.total), source, independent=True)
         simulated = [self._measured(table, counted(table, cohort), source) for table in self.measurements]
-        return replace(self.sampler, field=self.fitting(field.graph, simulated))
+        again = fit(field.graph, simulated, total=field.total, iterations=self.iterations, discrepancy=self.discrepancy)
+        return replace(self.sampler, field=again)
 
     def _measured(self, table: Measurement, exact: Reals, source: np.random.Generator) -> Measurement:
         """With the table's noise; of a part 1 / f of the records, scaled up by f, also with f times the variance of
         sampling."""
         spread = np.sqrt(table.sd**2 + (table.factor - 1) * exact)
         return replace(table, counts=exact + spread * source.standard_normal(exact.shape))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The measured tables; `from_arrays` is its inverse."""
+        counts, stated = packed(self.measurements)
+        limits = {"iterations": self.iterations, "discrepancy": self.discrepancy}
+        return {"draws": counts, "draws_stated": text_array({"tables": stated, **limits})}
+
+    @classmethod
+    def from_arrays(cls, sampler: FieldSampler, arrays: Mapping[str, NDArray[Any]]) -> FieldNoise:
+        stated = of_text_array(arrays["draws_stated"])
+        tables = unpacked(arrays["draws"], stated["tables"])
+        return cls(sampler, tables, int(stated["iterations"]), float(stated["discrepancy"]))
 
 
 def field_quality(

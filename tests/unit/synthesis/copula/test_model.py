@@ -13,7 +13,7 @@ from scipy import special, stats
 
 from colonnade.data.column import Column, Columns
 from colonnade.errors import DomainError
-from colonnade.statistics.marginals import Marginal
+from colonnade.statistics.marginals import Marginal, from_shares
 from colonnade.synthesis.copula.model import GaussianCopula, as_points, decoded, shifted
 from support.copulas import EVERY_KIND, mixed_copula, mixed_marginals
 
@@ -90,6 +90,22 @@ def test_a_shifted_marginal_is_that_of_the_shifted_latent(mean: float, deviation
         assert moved.cumulative[-1] == 1
     same = shifted(mixed_marginals()["age"], 0.0)
     assert np.allclose(same.cumulative, mixed_marginals()["age"].cumulative, atol=1e-14)
+
+
+def test_independent_columns_follow_their_marginals_more_closely_than_independent_rows() -> None:
+    """Each share of 1,000 rows is within two rows of the marginal's, and columns stay independent; the same rows come
+    however they are cut."""
+    columns = Columns([Column(name=name, kind="ordinal", categories=tuple("uvwxyz")) for name in ("a", "b")])
+    shares = np.array([0.35, 0.25, 0.2, 0.1, 0.07, 0.03])
+    marginal = from_shares(np.arange(6.0), shares)
+    alone = GaussianCopula(columns, dict.fromkeys(columns, marginal), np.eye(2))
+    rows = alone.sample(1000, 1)
+    codes = {name: columns[name].encode(rows[name]) for name in columns}
+    for each in codes.values():
+        np.testing.assert_allclose(np.bincount(each, minlength=6), 1000 * shares, atol=2)
+    assert abs(np.corrcoef(codes["a"], codes["b"])[0, 1]) < 0.1
+    assert abs(np.corrcoef(codes["a"][1:], codes["a"][:-1])[0, 1]) < 0.1, "in random order"
+    pd.testing.assert_frame_equal(pd.concat(alone.batches(1000, 1, size=77), ignore_index=True), rows)
 
 
 def test_arrays_there_and_back() -> None:
