@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from colonnade.data.column import EXACT, Column, Columns, Kind, columns_text
 from colonnade.data.dates import Step
 from colonnade.data.encoding import MARKERS, normal_text, quoted_text
-from colonnade.data.keys import key_name, read_keys, with_key
+from colonnade.data.keys import key_name, no_key, read_keys, with_key
 from colonnade.data.sources import Source, open_source
 from colonnade.data.summary import Summary
 from colonnade.errors import ColonnadeError, EmptyParty, KeyProblem
@@ -233,7 +233,7 @@ def draft(frames: Mapping[str, Any] | pd.DataFrame, *, key: str | Sequence[str])
 def _of_table(party: str, source: Source, key: str) -> tuple[DraftedTable, list[Finding]]:
     names = source.names()
     if key not in names:
-        raise KeyProblem(f"{source.description} has no key column {key!r}; it has {', '.join(names)}.")
+        raise no_key(source.description, key, names)
     counts = Counter(names)
     if counts[key] > 1:
         raise KeyProblem(f"{source.description} has the key column {key!r} more than once; rename or drop one.")
