@@ -50,6 +50,8 @@ FEW_TEXTS = 20
 LONG_LIST, MOST_LEVELS = 50, 200
 LONG_TEXT = 40
 BINS = 20
+NARROWER = 10.0
+"""How many times narrower the middle of a column may be than its range before its picture leaves the tails out."""
 PICTURES = 150
 """On a page; each takes about a tenth of a second to draw."""
 PERSONS = 20_000
@@ -563,6 +565,9 @@ def _figure(column: Column, summary: Summary) -> Figure:
     assert column.lower is not None
     assert column.upper is not None
     edges = np.linspace(column.lower, column.upper, BINS + 1)
+    low, high = np.quantile(numbers, [0.03, 0.97]).clip(column.lower, column.upper)
+    if 0 < NARROWER * (high - low) < column.upper - column.lower:  # a tail that would leave one bar at the bound
+        edges = np.unique([column.lower, *np.linspace(low, high, BINS - 1), column.upper])
     drawn, _ = np.histogram(np.clip(numbers, column.lower, column.upper), edges)
     if len(numbers) < summary.filled:
         caption += f"; {number(len(numbers))} cells drawn"

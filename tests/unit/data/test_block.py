@@ -151,7 +151,7 @@ def test_blanks_at_the_ends_of_keys_and_of_their_name() -> None:
         load(frame.assign(firm=["a ", "a", "c"]))
     with pytest.raises(KeyProblem, match=r"1 record.s. have no key"):
         load(frame.assign(firm=["a", " ", "c"]))
-    with pytest.raises(KeyProblem, match="has no key column 'firm'; it has .*'firm ', "):
+    with pytest.raises(KeyProblem, match=r"has no key column 'firm'; it has .*'firm ', "):
         load(frame.rename(columns={"firm": "firm "}))
 
 
