@@ -8,6 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+from colonnade.cli.demo import RESPONSE
+from colonnade.data.simulated import five_institutions
+from colonnade.errors import NotEstimable
+from colonnade.evaluation.story import write_story
+from colonnade.federation.method import NoEstimate
+from colonnade.federation.run_folder import RunFolder
 from support.browser import chromium, launched, sound
 
 
@@ -35,3 +41,9 @@ def test_demo_in_a_process_of_its_own(tmp_path: Path) -> None:
             for page in (index, *reports.values()):
                 sound(browser, page, thorough=True)
     assert took < 120
+    # Noise may leave the regression without an estimate: the page says so, and is there.
+    regressed = RunFolder(reports["regress"].parent)
+    NoEstimate("regress", NotEstimable("no noise is this large."), {}, simulated=False).write(regressed)
+    runs = {name: RunFolder(path.parent) for name, path in reports.items()}
+    again = write_story(index.with_name("again.html"), five_institutions(4000, seed=0), runs, response=RESPONSE)
+    assert "No estimate: no noise is this large." in again.read_text("utf-8")

@@ -119,6 +119,8 @@ def test_an_epsilon_that_protects_hardly_anyone_is_not_advised(tmp_path: Path) -
     assert re.search(r"keep at most \d columns with columns=, since epsilon = \d+, which", warning)
     listed = ["town"] * 40 + ["sex", "age"] + ["region"] * 5
     assert fewer(listed, 2.0) == "leave out 'town' with columns= (about 29 features would do)"
+    many = [*listed[:40], *map(str, range(26))]  # without the town 26 stay, and 20 would do
+    assert fewer(many, 6.0) == "keep at most 19 columns with columns=, and none of 'town'"
     assert fewer(listed, 200.0) == "", "hardly any could stay"
     assert fewer(listed, 20.0) == "leave out 'town', 'region' with columns= (about 6 features would do)"
 

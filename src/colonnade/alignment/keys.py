@@ -1,16 +1,16 @@
 """The normal form of a record key: what two parties compare.
 
 An integer is compared by its decimal text, so 7 and "7" are equal, and "007" is another key. Text is always brought
-to Unicode's form NFC, because two encodings of one letter look the same. Everything else is **declared**, the same for
-all parties, in the plan that each of them approves:
+to Unicode's form NFC, because two encodings of one letter look the same, and blanks at its ends are gone since it was
+read (`data.keys`). Everything else is **declared**, the same for all parties, in the plan that each of them approves:
 
 - `case`: upper and lower case count as equal (Unicode case folding);
-- `spaces`: spaces at the ends are dropped, runs of them count as one;
+- `spaces`: runs of spaces count as one;
 - `accents`: é counts as e (marks that Unicode can separate from their letter are dropped);
 - `dates`: a date counts as its ISO form 1999-12-31, written so, with slashes or dots in that order, as 19991231, or
   with the day first (31.12.1999, 31/12/1999, 31-12-1999). A date with the month first is another key.
 
-Each part of a composite key (`data.composite`) is brought to its normal form by itself. Records whose keys become equal
+Each part of a composite key (`data.keys`) is brought to its normal form by itself. Records whose keys become equal
 are refused, with their number.
 """
 

@@ -52,6 +52,9 @@ def exit_code(error: ColonnadeError) -> int:
     return next((code for family, code in EXIT_CODES if isinstance(error, family)), UNEXPECTED)
 
 
+COLUMNS = "columns= is the option --columns: 'a,b' are the columns to use, '!a,!b' all but these."
+
+
 class Verbs(TyperGroup):
     """All verbs. Whatever one of them raises ends here, as one line on standard error."""
 
@@ -66,6 +69,8 @@ class Verbs(TyperGroup):
             sentence, code = _verdict(error)
             notes = " ".join(getattr(error, "__notes__", ()))
             typer.echo(one_line(f"colonnade: {sentence} {notes}".rstrip()), err=True)
+            if "columns=" in sentence:
+                typer.echo(COLUMNS, err=True)
             if isinstance(error, KeyboardInterrupt):
                 # What was answered is durable. A thread that the interruption has cut off from its pool would keep the
                 # interpreter from ending.

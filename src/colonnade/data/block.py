@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from colonnade.data.cluster import OnCluster
 from colonnade.data.column import Columns
 from colonnade.data.encoding import Faults, quoted_text
-from colonnade.data.keys import check_keys, join_keys, key_name, read_keys, with_key
+from colonnade.data.keys import check_keys, join_keys, key_name, no_key, read_keys, with_key
 from colonnade.data.one_row import OneRow, with_one_row
 from colonnade.data.sources import Source, Typed, chunk_rows, is_date_type, open_source, without
 from colonnade.errors import (
@@ -159,8 +159,7 @@ def _own_columns(party: str, source: Source, *, key: str, columns: Columns) -> C
     """The declared columns that this source has, or what is wrong with its names."""
     available = source.names()
     if key not in available:
-        listed = ", ".join(available)
-        raise KeyProblem(f"party {party!r}: {source.description} has no key column {key!r}; it has {listed}.")
+        raise no_key(f"party {party!r}: {source.description}", key, available)
     if key in columns:
         raise SchemaError(f"the key {key!r} is declared as a column; delete [columns.{key}] from columns.toml.")
     repeated = [name for name, count in Counter(available).items() if count > 1]

@@ -33,7 +33,7 @@ from colonnade.data.column import EXACT, Column, Columns, Kind
 from colonnade.data.columns_toml import columns_text
 from colonnade.data.dates import Step
 from colonnade.data.encoding import MARKERS, normal_text, quoted_text
-from colonnade.data.keys import key_name, read_keys, with_key
+from colonnade.data.keys import key_name, no_key, read_keys, with_key
 from colonnade.data.sources import Source, open_source
 from colonnade.data.summary import Summary
 from colonnade.errors import ColonnadeError, EmptyParty, KeyProblem
@@ -51,6 +51,8 @@ FEW_TEXTS = 20
 LONG_LIST, MOST_LEVELS = 50, 200
 LONG_TEXT = 40
 BINS = 20
+NARROWER = 10.0
+"""How many times narrower the middle of a column may be than its range before its picture leaves the tails out."""
 PICTURES = 150
 """On a page; each takes about a tenth of a second to draw."""
 PERSONS = 20_000
@@ -234,7 +236,7 @@ def draft(frames: Mapping[str, Any] | pd.DataFrame, *, key: str | Sequence[str])
 def _of_table(party: str, source: Source, key: str) -> tuple[DraftedTable, list[Finding]]:
     names = source.names()
     if key not in names:
-        raise KeyProblem(f"{source.description} has no key column {key!r}; it has {', '.join(names)}.")
+        raise no_key(source.description, key, names)
     counts = Counter(names)
     if counts[key] > 1:
         raise KeyProblem(f"{source.description} has the key column {key!r} more than once; rename or drop one.")
@@ -564,6 +566,9 @@ def _figure(column: Column, summary: Summary) -> Figure:
     assert column.lower is not None
     assert column.upper is not None
     edges = np.linspace(column.lower, column.upper, BINS + 1)
+    low, high = np.quantile(numbers, [0.03, 0.97]).clip(column.lower, column.upper)
+    if 0 < NARROWER * (high - low) < column.upper - column.lower:  # a tail that would leave one bar at the bound
+        edges = np.unique([column.lower, *np.linspace(low, high, BINS - 1), column.upper])
     drawn, _ = np.histogram(np.clip(numbers, column.lower, column.upper), edges)
     if len(numbers) < summary.filled:
         caption += f"; {number(len(numbers))} cells drawn"

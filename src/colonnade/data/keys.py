@@ -1,7 +1,8 @@
 """Record keys: integers or text, compared as exact values.
 
 None, NaN, NA and the empty text are missing keys. A CSV file has no types, so its keys are text: "007" stays
-"007". A message about keys says how many, never which: a key is a person.
+"007". Blanks at a text's ends do not count: nobody sees them, and with them one person would be two. A message about
+keys says how many, never which: a key is a person.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def read_keys(values: pd.Series[Any], *, where: str) -> tuple[NDArray[Any], int]
     cells = filled_in.to_numpy(dtype=object)
     kind = pd.api.types.infer_dtype(cells, skipna=False)
     if kind in ("string", "empty"):
-        filled = cells[cells != ""]
+        trimmed = np.array([text.strip() for text in cells], dtype=object)
+        filled = trimmed[trimmed != ""]
         return filled, missing + len(cells) - len(filled)
     if kind == "integer":
         return _whole(cells, where), missing
@@ -63,6 +65,11 @@ def check_keys(keys: NDArray[Any], missing: int, *, where: str) -> None:
             f"{where}: {repeated} record(s) repeat the key of an earlier one; keep one record for each key, or say for"
             ' every column how a person\'s rows become one, such as `one_row = "mean"` in columns.toml.'
         )
+
+
+def no_key(where: str, key: str, names: Sequence[str]) -> KeyProblem:
+    """Names in quotes, since blanks at the end of a name are seen in no other way."""
+    return KeyProblem(f"{where} has no key column {key!r}; it has {', '.join(map(repr, names))}.")
 
 
 def key_type(keys: NDArray[Any]) -> str:
@@ -103,7 +110,7 @@ class CompositeKey(DerivedSource):
         available = self.source.names()
         absent = [part for part in self._parts if part not in available]
         if absent:
-            raise KeyProblem(f"{self.description} has no key column {absent[0]!r}; it has {', '.join(available)}.")
+            raise no_key(self.description, absent[0], available)
         return [self._name, *(name for name in available if name not in self._parts)]
 
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
@@ -119,7 +126,8 @@ class CompositeKey(DerivedSource):
         complete = np.ones(len(frame), dtype=np.bool_)
         for part in self._parts:
             cells = frame[part].astype(object)
-            filled_in = (cells.notna() & (cells != "")).to_numpy(dtype=np.bool_)
+            blank = np.array([isinstance(cell, str) and not cell.strip() for cell in cells], dtype=np.bool_)
+            filled_in = cells.notna().to_numpy(dtype=np.bool_) & ~blank
             filled = np.full(len(frame), "", dtype=object)
             values, _ = read_keys(frame[part], where=f"key column {part!r}")
             filled[filled_in] = [str(value) for value in values.tolist()]

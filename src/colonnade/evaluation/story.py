@@ -18,6 +18,7 @@ from colonnade.durable import whole_file
 from colonnade.evaluation import fidelity
 from colonnade.evaluation.privacy import PersonTotal, belief_figure, guesses_figure, released, seen_by
 from colonnade.evaluation.report import SIMULATED, costs_of, truth_figure, view_of
+from colonnade.federation.method import NoEstimate
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number
 from colonnade.privacy.wording import pair
@@ -40,6 +41,12 @@ def write_story(path: Path, example: Example, runs: Mapping[str, RunFolder], *, 
     person = PersonTotal.of([cost for run in runs.values() for cost in costs_of(run)], delta=max_delta(runs))
     simulated = any(run.read_json("costs.json")["simulated"] for run in runs.values())
     who = [INSTITUTIONS.get(party, party) for party in example.parties]
+    effects: tuple[Figure, ...] = ()
+    if runs["regress"].read_json("result.json")["kind"] == NoEstimate.kind:  # rare, and then there is nothing to draw
+        answer = " ".join(view_of(runs["regress"]).warnings)
+    else:
+        effects = (effects_figure(runs["regress"], example, response),)
+        answer = _answer(runs["regress"], response)
     html = page(
         "Colonnade: five institutions, one answer",
         tag(
@@ -55,19 +62,8 @@ def write_story(path: Path, example: Example, runs: Mapping[str, RunFolder], *, 
         ),
         paragraph(SIMULATED, class_="warning", role="note") if simulated else None,
         tag("h2", "Who holds what, and what came out", class_="quiet"),
-        render_blocks(
-            [
-                Figures(
-                    figures=(
-                        holdings_figure(runs["align"], example),
-                        effects_figure(runs["regress"], example, response),
-                    )
-                )
-            ]
-        ),
-        paragraph(
-            _answer(runs["regress"], response), " ", _link(path, runs["regress"], "The regression's report"), "."
-        ),
+        render_blocks([Figures(figures=(holdings_figure(runs["align"], example), *effects))]),
+        paragraph(answer, " ", _link(path, runs["regress"], "The regression's report"), "."),
         section(
             "One table that anyone may use",
             paragraph(

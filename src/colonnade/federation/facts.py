@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from colonnade.codec import nearest
 from colonnade.data.column import Column, Columns
 from colonnade.durable import canonical
 from colonnade.errors import ColumnConflict, SchemaError, UnknownColumn
@@ -46,7 +47,9 @@ class PublicFacts:
             if column in columns:
                 return party
         known = [name for columns in self.columns.values() for name in columns]
-        raise UnknownColumn(f"no party has a column {column!r}; the columns are {', '.join(known)}.")
+        comma = " Put a name with a comma in double quotes." if any("," in name for name in known) else ""
+        meant = nearest(column, known) or f" The columns are {', '.join(map(repr, known))}."
+        raise UnknownColumn(f"no party has a column {column!r}.{meant}{comma}")
 
     def column(self, name: str) -> Column:
         return self.columns[self.owner(name)][name]

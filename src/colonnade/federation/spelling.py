@@ -1,13 +1,15 @@
 """Options as text: what is typed after a flag of the command line or into a form, and back.
 
 A number, a name or a choice is itself; `none` is None where the option may be None. A list has commas between, and may
-be repeated; in a list of lists each repetition is one list. A table is NAME=VALUE, repeated. What is none of these, and
-any list or table, may be JSON.
+be repeated; a name with a comma is in double quotes, as in a CSV file. In a list of lists each repetition is one list.
+A table is NAME=VALUE, repeated. What is none of these, and any list or table, may be JSON.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import json
 import types
 import typing
@@ -92,7 +94,7 @@ def _read(kind: Any, texts: list[str]) -> Any:
             return {_read_item(inner[0], name): _read_item(inner[1], value) for name, _, value in pairs}
         if any(map(_is_list, members(inner[0]))):
             return tuple(_read_item(inner[0], text) for text in texts)
-        items = [item.strip() for text in texts for item in text.split(",")]
+        items = [item for text in texts for item in _items(text)]
         kinds = inner if Ellipsis not in inner and len(inner) == len(items) else (inner[0],) * len(items)
         return tuple(_read_item(hint, item) for hint, item in zip(kinds, items, strict=True))
     (text,) = texts
@@ -103,6 +105,21 @@ def _read(kind: Any, texts: list[str]) -> Any:
     if text not in choices:
         raise ValueError(f"not one of {', '.join(choices)}")
     return choices[text]
+
+
+def _items(text: str) -> list[str]:
+    """What commas separate, outside of double quotes."""
+    try:
+        return [item.strip() for row in csv.reader([text], skipinitialspace=True) for item in row] or [""]
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+
+
+def _row(items: list[str]) -> str:
+    """The text that `_items` reads as these."""
+    row = io.StringIO()
+    csv.writer(row, lineterminator="").writerow(items)
+    return row.getvalue()
 
 
 def _read_item(hint: Any, text: str) -> Any:
@@ -124,7 +141,7 @@ def spell(value: Any) -> list[str]:
     if isinstance(value, tuple | list) and value and all(isinstance(item, tuple | list) for item in value):
         return [text for item in value for text in spell(item)]
     if isinstance(value, tuple | list) and value and all(isinstance(item, str | int | float) for item in value):
-        return [",".join(text for item in value for text in spell(item))]
+        return [_row([text for item in value for text in spell(item)])]
     if isinstance(value, Mapping) and value and all(isinstance(item, int | float) for item in value.values()):
         return [f"{name}={number}" for name, number in value.items()]
     return [json.dumps(plain(value))]

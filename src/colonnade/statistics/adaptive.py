@@ -544,6 +544,19 @@ def _supported(fit: Fit, counts: Reals, covariance: Reals, widths: Reals, is_poi
     return np.maximum(fitted, 0.0)
 
 
+def _alone(counts: Reals, sds: Reals, edges: Reals) -> Booleans:
+    """Do the stretches beside a cell, as wide as itself, hold less than half of what it holds? The mass of a long tail
+    is at the near end of each of its cells, however narrow: such a cell has most of the records beside it, and is no
+    point mass."""
+    width = np.diff(edges)
+    running = np.append(0.0, np.cumsum(np.where(counts > 2 * sds, counts, 0.0)))
+    below, own, above = (
+        np.interp(edges[1:] + step * width, edges, running) - np.interp(edges[:-1] + step * width, edges, running)
+        for step in (-1, 0, 1)
+    )
+    return np.asarray(np.maximum(below, above) < 0.5 * own)
+
+
 # --- the marginal ---------------------------------------------------------------------------------------------------
 
 
@@ -582,9 +595,11 @@ class AdaptiveMarginal:
             cells = next_cells(cells, counts.counts, left=rounds.number - turn - 2, n=n, rounds=rounds)
         fit = Fit.of(released, rounds)
         solved, covariance = fit.solved(np.ones(cells.counts.size, dtype=bool))
-        widths = np.diff(axis.values(cells.edges))
+        ends, sds = axis.values(cells.edges), np.sqrt(np.diag(covariance))
+        widths = np.diff(ends)
         single = np.diff(cells.edges) == 1
-        is_point = (single & (axis.whole | (cells.narrowed > 1))) | (cells.narrowed >= NARROWED)
+        narrowed = (cells.narrowed >= NARROWED) & _alone(solved, sds, ends)
+        is_point = (single & (axis.whole | (cells.narrowed > 1))) | narrowed
         fitted = _supported(fit, solved, covariance, widths, is_point, rounds.noise)
         ranks = np.cumsum(np.cumsum(covariance, axis=0), axis=1)
         # Of F: the rank less its share of the total.
@@ -598,7 +613,7 @@ class AdaptiveMarginal:
             axis=axis,
             edges=cells.edges,
             counts=solved,
-            sds=np.sqrt(np.diag(covariance)) if rounds.scale else np.zeros(solved.size),
+            sds=sds if rounds.scale else np.zeros(solved.size),
             fitted=fitted,
             points=np.array(where),
             narrow=~is_point & ~single & (((cells.narrowed > 1) & cells.unclear) | (fitted > 4 * _goal(n, rounds))),

@@ -85,7 +85,10 @@ def at_most(features: Sequence[str], most: int) -> str:
     for name, count in counts.most_common(len(counts) - 1):
         if sum(counts.values()) - sum(counts[left] for left in out) > most and count > 1:
             out.append(name)
-    return f"leave out {', '.join(map(repr, out))} with columns= (about {most} features would do)"
+    named, rest = ", ".join(map(repr, out)), len(features) - sum(counts[left] for left in out)
+    if rest > most:  # one feature each: they do not fit either
+        return f"keep at most {most} columns with columns=, and none of {named}"
+    return f"leave out {named} with columns= (about {most} features would do)"
 
 
 def correlation_noise(noise_sd: float, n: float, deviation: float) -> float:

@@ -182,7 +182,8 @@ class MomentsResult(Result):
     def _mean(self, feature: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
         """One row a feature, from the records that have it, in its column's own units.
 
-        The mean S / N of noisy sums is known to sd sqrt(1 + (S / N)^2) / N, to first order.
+        With m = S / N and q = Q / N of noisy sums, m is known to sd sqrt(1 + m^2) / N and the variance q - m^2 to
+        sd sqrt(1 + 4 m^2 + (q - 2 m^2)^2) / N, to first order.
         """
         name, party, count = feature["name"], feature["party"], feature["count"]
         sd = self.noise_sd * math.sqrt(feature["patterns"])
@@ -191,11 +192,18 @@ class MomentsResult(Result):
         if count <= 2 * sd:  # within two standard deviations of its own noise
             return name, party, with_noise(count, sd), "too few for this noise", "-"
         mean = feature["sum"] / count
-        deviation = math.sqrt(max(feature["square"] / count - mean**2, 0.0))
+        square = feature["square"] / count
+        variance = max(square - mean**2, 0.0)
         error = 2 * sd * math.sqrt(1 + mean**2) / count
+        spread = 2 * sd * math.sqrt(1 + 4 * mean**2 + (square - 2 * mean**2) ** 2) / count
         centre, half = feature["centre"], feature["half"]
         shown = f"{centre + half * mean:.4g}" + (f" ± {half * error:.2g}" if sd else "")
-        return name, party, with_noise(count, sd), shown, f"{half * deviation:.4g}"
+        if sd and variance <= spread:
+            deviation = f"below {half * math.sqrt(variance + spread):.2g}"
+        else:
+            root = math.sqrt(variance)
+            deviation = f"{half * root:.4g}" + (f" ± {half * spread / (2 * root):.2g}" if sd else "")
+        return name, party, with_noise(count, sd), shown, deviation
 
     def _pattern_rows(self) -> Iterator[tuple[str, str]]:
         """One row a pattern; only where presence is known does a pattern have a count of its own."""

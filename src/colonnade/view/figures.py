@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 NARROW, WIDE = 320.0, 600.0
 MOST_ROWS = 24
 """A list of bars or intervals shows no more than this; the table has the rest."""
+FEW_ROWS = 8
+"""Up to so many names have as many lines as they need."""
 MOST_CELLS = 40
 """Columns of a wide heat map; a narrow one has a third of them."""
 NUMBERED, SIGN_SHOWN = 26.0, 0.1
@@ -50,6 +52,9 @@ ROW, FOOT, APART = 19.0, 46.0, 7.0
 """Height of one row, of an axis with its label, and between two marks in a row."""
 LONGEST = 60
 """Characters of a name; a longer one loses its middle."""
+BEYOND, NARROWER, FEWEST_BARS = 0.1, 10.0, 3
+"""A long tail with this share of the records, at most, is not drawn if the rest is so many times narrower, and has
+so many bars."""
 
 INK, SOFT, LINE, PANEL = "#1c1f24", "#596273", "#d5dae1", "#f5f7f9"
 BAR, EMPTY, NOISE = "#2f6f9f", "#9aa3af", "#b04a00"
@@ -260,7 +265,10 @@ def _lines(label: str, width: int) -> str:
 
 
 def _names(labels: Sequence[str], width: float) -> list[str]:
-    return [_wrapped(label, 17 if width < WIDE else 34) for label in labels]
+    """Two lines each where there are many of them: more would make a list of bars several screens long."""
+    line = 17 if width < WIDE else 34
+    most = LONGEST if len(labels) <= FEW_ROWS else 2 * line - 4  # lines break at words, and so before their end
+    return [_lines(_shortened(label, most), line) for label in labels]
 
 
 def _heights(labels: Sequence[str], width: float, room: float = ROW) -> list[float]:
@@ -286,7 +294,7 @@ def _rows(ax: Axes, labels: Sequence[str], width: float, room: float = ROW) -> t
 
 def _compact(value: float, largest: float | None = None) -> str:
     """Of a count: 12,000 as 12k; on an axis in the unit of the `largest`."""
-    for least, size, suffix in ((1e9, 1e9, "bn"), (1e6, 1e6, "m"), (1e4, 1e3, "k")):
+    for least, size, suffix in ((1e12, 1e12, "tn"), (1e9, 1e9, "bn"), (1e6, 1e6, "m"), (1e4, 1e3, "k")):
         if value and abs(value if largest is None else largest) >= least:
             return f"{value / size:.3g}{suffix}"
     return number(value)
@@ -347,15 +355,38 @@ def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         ax.stairs(np.maximum(level, 0.0), edges, color=NOISE, linewidth=1.4, linestyle=DASHES[1], baseline=None)
         highest = max(highest, float(np.max(level + 2 * sd, initial=0.0)))
         _key(ax, [("synthetic", _patch(BAR, 0.55)), ("released ± 2 sd of its noise", _stroke(NOISE, DASHES[1]))])
-    ax.set_xlim(edges[0], edges[-1])
+    first, last = _middle(counts, edges)
+    ax.set_xlim(edges[first], edges[last])
     ax.set_ylim(0, 1.05 * max(highest, 1.0))
+    if last - first < len(counts):
+        left_out = 1 - counts[first:last].sum() / counts.sum()
+        ax.text(0.98, 0.97, _tail(left_out, first > 0), ha="right", va="top", color=SOFT, transform=ax.transAxes)
     _count_axis(ax.yaxis)
     texts = data.get("ticks")
     if texts is not None:  # the edges are no numbers
-        places = np.unique(np.linspace(0, len(edges) - 1, 3 if width < WIDE else 5).round().astype(int))
+        places = np.unique(np.linspace(first, last, 3 if width < WIDE else 5).round().astype(int))
         ax.set_xticks(edges[places], [_plain(texts[place]) for place in places])
     else:
         _number_axis(ax.xaxis, most=5 if width < WIDE else 8)
+
+
+def _middle(counts: Any, edges: Any) -> tuple[int, int]:
+    """The first and the last edge to draw: all of them, or those without a long tail that holds little. On declared
+    decades the rest would be one line at the bound."""
+    first, last, left_out = 0, len(counts), 0.0
+    while last - first > FEWEST_BARS:
+        ends = {first: edges[first + 1] - edges[first], last - 1: edges[last] - edges[last - 1]}
+        widest = max(ends, key=lambda place: (ends[place], -counts[place]))
+        left_out += float(counts[widest])
+        if left_out > BEYOND * counts.sum():
+            break
+        first, last = (first + 1, last) if widest == first else (first, last - 1)
+    narrower = (edges[-1] - edges[0]) / (edges[last] - edges[first])
+    return (first, last) if narrower >= NARROWER and last - first >= FEWEST_BARS else (0, len(counts))
+
+
+def _tail(part: float, both: bool) -> str:
+    return f"{'less than 1' if part < 0.01 else f'{100 * part:.0f}'} % {'outside' if both else 'beyond'}"
 
 
 def intervals(ax: Axes, data: Mapping[str, Any], width: float) -> None:
@@ -810,7 +841,14 @@ def _number_axis(axis: Any, *, most: int) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{0.0 if abs(value) < 1e-12 else value:,.10g}"))
+
+    def label(value: float, _: Any) -> str:
+        largest = float(np.abs(axis.get_view_interval()).max())
+        if largest >= 1e5:  # five of these do not fit side by side
+            return _compact(value, largest)
+        return f"{0.0 if abs(value) < 1e-12 else value:,.10g}"
+
+    axis.set_major_formatter(FuncFormatter(label))
 
 
 def _patch(colour: str, opacity: float = 1.0, *, edge: str = "none") -> Any:

@@ -99,8 +99,9 @@ def test_parts_do_not_run_together() -> None:
     assert chunk["a + b"].nunique() == 2
 
 
-def test_a_record_without_a_part_has_no_key() -> None:
-    frame = PEOPLE.assign(name=["Lee", None, "Ng"])
+@pytest.mark.parametrize("gap", [None, "", " "])
+def test_a_record_without_a_part_has_no_key(gap: str | None) -> None:
+    frame = PEOPLE.assign(name=["Lee", gap, "Ng"])
     with pytest.raises(KeyProblem, match=r"1 record\(s\) have no key"):
         Block.load("clinic", with_key(open_source(frame), ["name", "born"]), key="name + born", columns=AGE)
 

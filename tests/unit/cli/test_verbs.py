@@ -203,7 +203,7 @@ SHAPES: dict[Any, st.SearchStrategy[Any]] = {
     float | None: st.none() | NUMBERS,
     Literal["a", "b", 3]: st.sampled_from(["a", "b", 3]),
     Literal["none", "all"]: st.sampled_from(["none", "all"]),
-    tuple[str, ...]: st.lists(NAMES, min_size=1, max_size=4).map(tuple),
+    tuple[str, ...]: st.lists(st.text('ab ,"é', min_size=1).map(str.strip).filter(bool), min_size=1).map(tuple),
     tuple[float, ...] | None: st.none() | st.lists(NUMBERS, min_size=1, max_size=4).map(tuple),
     tuple[int, float]: st.tuples(st.integers(), NUMBERS),
     tuple[tuple[str, ...], ...]: st.lists(st.lists(NAMES, min_size=1, max_size=3).map(tuple), min_size=1).map(tuple),
@@ -231,6 +231,7 @@ def test_what_is_spelled_is_read_back(hint: Any) -> None:
     ("hint", "texts", "value"),
     [
         (tuple[str, ...], ["a, b", "c"], ("a", "b", "c")),
+        (tuple[str, ...], ['a,"turnover, EUR",5" disk'], ("a", "turnover, EUR", '5" disk')),
         (tuple[str, ...], ['["a,b"]'], ["a,b"]),
         (tuple[tuple[str, ...], ...], ["age,sector", "sector"], (("age", "sector"), ("sector",))),
         (Mapping[str, float], ["bank=1.5", "a=b=2"], {"bank": 1.5, "a=b": 2.0}),

@@ -127,7 +127,7 @@ def test_a_column_twice() -> None:
 
 
 def test_a_key_that_is_not_there_or_is_a_column() -> None:
-    with pytest.raises(KeyProblem, match="no key column 'company'; it has listed, staff"):
+    with pytest.raises(KeyProblem, match="no key column 'company'; it has 'listed', 'staff'"):
         load(firms(), key="company")
     with pytest.raises(SchemaError, match="'roa' is declared as a column"):
         load(firms(), key="roa")
@@ -142,6 +142,17 @@ def test_missing_keys_are_counted_and_not_quoted(gap: object) -> None:
     assert "secret" not in str(caught.value)
     with pytest.raises(KeyProblem, match=r"9 record.s. have no key"):
         load(frame.assign(firm=pd.Series([gap] * 9, dtype=object)))
+
+
+def test_blanks_at_the_ends_of_keys_and_of_their_name() -> None:
+    frame = firms(3).assign(firm=["a ", " b", "c"])
+    assert load(frame).keys.tolist() == ["a", "b", "c"]
+    with pytest.raises(KeyProblem, match=r"1 record.s. repeat the key"):
+        load(frame.assign(firm=["a ", "a", "c"]))
+    with pytest.raises(KeyProblem, match=r"1 record.s. have no key"):
+        load(frame.assign(firm=["a", " ", "c"]))
+    with pytest.raises(KeyProblem, match=r"has no key column 'firm'; it has .*'firm ', "):
+        load(frame.rename(columns={"firm": "firm "}))
 
 
 def test_missing_whole_number_keys() -> None:

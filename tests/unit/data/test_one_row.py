@@ -117,6 +117,18 @@ def test_one_persons_rows_change_that_persons_row_alone(rule: str) -> None:
     np.testing.assert_equal(without, others)
 
 
+def test_blanks_at_the_ends_of_keys_make_no_second_person() -> None:
+    frame = visits().assign(id=lambda table: "P" + table["id"].astype(str))
+    blanks = np.random.default_rng(1).choice(["", " ", "\t"], len(frame))
+    columns = Columns([amount("mean")])
+    tidy, typed = (
+        Block.load("p", FrameSource(table[["id", "amount"]]), key="id", columns=columns)
+        for table in (frame, frame.assign(id=frame["id"] + blanks))
+    )
+    assert typed.keys.tolist() == tidy.keys.tolist()
+    np.testing.assert_allclose(typed.encoded("amount"), tidy.encoded("amount"))
+
+
 def test_repeated_keys_without_a_rule_are_refused_with_a_cure_that_works() -> None:
     frame = visits()[["id", "level", "smoker"]]
     plain = [

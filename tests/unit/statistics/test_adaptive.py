@@ -73,6 +73,20 @@ def fitted(column: Column, values: Values, rounds: Rounds, seed: int = 1) -> Ada
     return AdaptiveMarginal.of(released(column, values, rounds, seed), Axis.of(column), n=len(values), rounds=rounds)
 
 
+@pytest.mark.parametrize("sd", [10.0, 55.0])
+def test_a_long_tail_has_no_point_masses(sd: float) -> None:
+    """The mass of a power law is at the near end of every cell, at any scale; records at one value are still found."""
+    rounds, column = Rounds(7, "gaussian", sd), number(0, 5e6)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        tail = np.exp(1.5 * rng.normal(size=3000) + rng.standard_t(3, 3000)).clip(0, 5e6)
+        assert fitted(column, tail, rounds, seed).point_masses() == []
+        chance = rng.random(3000)
+        for value, share in ((0.0, 0.4), (100.0, 0.3)):
+            found = fitted(column, np.where(chance < share, value, tail), rounds, seed).point_masses()
+            assert [point for point, _, _ in found] == [value]
+
+
 def distance(marginal: AdaptiveMarginal, values: Values) -> float:
     """Kolmogorov's, between the records and many draws."""
     drawn = np.sort(marginal.quantile((np.arange(20_000) + 0.5) / 20_000))

@@ -61,9 +61,12 @@ def moments(count: float) -> MomentsResult:
 
 
 def test_the_noise_of_a_mean_is_shown_and_one_below_the_noise_is_not() -> None:
-    """Mean 1 + 2 * 0.5, sd 2 sqrt(0.5 - 0.25); noise sd 5 sqrt(4) on each sum: 2 * 2 * 10 sqrt(1.25) / 500."""
+    """Mean 1 + 2 * 0.5, sd 2 sqrt(0.5 - 0.25); noise sd 5 sqrt(4) on each sum: 2 * 2 * 10 sqrt(1.25) / 500, and on the
+    variance 10 sqrt(2) / count, here for an interval of two such."""
     ((row,),) = (table.rows for table in moments(500.0).view().tables())
-    assert row == ("<roa>", "credit", "500 ± 20", f"2 ± {2 * 2 * 10 * 1.25**0.5 / 500:.2g}", "1")
+    assert row == ("<roa>", "credit", "500 ± 20", f"2 ± {2 * 2 * 10 * 1.25**0.5 / 500:.2g}", "1 ± 0.11")
+    ((row,),) = (table.rows for table in moments(100.0).view().tables())
+    assert row[4] == "below 1.5", "a variance of 0.25, known to 0.28 only"
     ((row,),) = (table.rows for table in moments(19.0).view().tables())
     assert row[3] == "too few for this noise"
 

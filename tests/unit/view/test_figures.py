@@ -148,6 +148,26 @@ def test_many_rows_leave_the_rest_to_the_table() -> None:
     assert f"and {40 - MOST_ROWS} more in the table" in element
 
 
+def test_many_long_names_have_two_lines_each() -> None:
+    few, many = ([f"sector {place} of the manufacture of something rather long" for place in range(n)] for n in (8, 20))
+    heights = [HEIGHTS["bars"]({"labels": names}, NARROW) / len(names) for names in (few, many)]
+    assert heights[1] < 0.65 * heights[0]
+    element = svg(drawn("bars", labels=many, values=[1.0] * 20))
+    assert all(f">sector {place} " in element for place in range(20)), "they can be told apart"
+
+
+def test_a_long_tail_is_not_drawn_and_said() -> None:
+    edges = [0.0, 1.0, 2.0, 3.0, 4.0, 5e6]
+    ax = plot(drawn("histogram", counts=[50, 30, 10, 7, 4], edges=edges)).ax_
+    assert ax.get_xlim() == (0, 4)
+    assert [text.get_text() for text in ax.texts] == ["4 % beyond"]
+    whole = plot(drawn("histogram", counts=[50, 30, 10, 6, 20], edges=edges)).ax_
+    assert whole.get_xlim() == (0, 5e6), "more than a tenth of the records is not left out"
+    assert "2m" in [label.get_text() for label in whole.get_xticklabels()], "and large numbers are short"
+    left = plot(drawn("histogram", counts=[1, 30, 40, 30], edges=[-1e6, 1.0, 2.0, 3.0, 4.0])).ax_
+    assert left.get_xlim() == (1, 4)
+
+
 @pytest.mark.parametrize("cells", [1, 2, 20, 200])
 def test_charts_can_be_drawn_at_every_size(cells: int) -> None:
     edges = [float(place) for place in range(cells + 1)]
