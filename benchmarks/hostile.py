@@ -4,12 +4,13 @@ Criterion, fixed before the run. For each deviation (a field of a message, lette
 jobs, abort and retry; alone, in pairs, and at random over whole runs) an answer that is no refusal must be one that the
 honest run contains: `learned_more` counts those that are not. A member that changes one number in what it deals, opens,
 proves or compares must be noticed wherever verification is promised: `unnoticed_wrong` counts the results that are
-wrong without notice. Both must be 0, and every method of the catalogue must have been driven. 30 minutes;
-QUICK=1 takes as many cases, in a random order, as 5 minutes allow. (Changed on 2026-11-17 after earlier runs: the limit was CPU time, and is on the clock now. And once
-a party has accepted a proposal with another `seed`, or with options on which no stage depends, its answers are compared
-by their shape: a simulation draws other noise then, which an earlier run counted as three answers too many. Since all
-of a regression is verified, what its response holder says of its own weights and predictors is left out of the lies: it
-is not promised that these are true. And lies in letters are told now: their tags were not recognised before.)
+wrong without notice. Both must be 0, and every method of the catalogue must have been driven. 30 minutes; QUICK=1 takes
+as many cases, in a random order, as 5 minutes allow. (Changed on 2026-11-17 after earlier runs: the limit was CPU time,
+and is on the clock now. And once a party has accepted a proposal with another `seed`, or with options on which no stage
+depends, its answers are compared by their shape: a simulation draws other noise then, which an earlier run counted as
+three answers too many. Since all of a regression is verified, what its response holder says of its own weights and
+predictors is left out of the lies: it is not promised that these are true. And lies in letters are told now: their tags
+were not recognised before.)
 """
 
 from __future__ import annotations
