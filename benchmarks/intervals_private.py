@@ -11,7 +11,7 @@ nothing missing, with warnings. Rows were clipped later after that, by what logn
 from .1 to .4), and seeds from 2,000 on judged.
 
 Then caps became smaller and noisy moments are repaired instead of refused (18 November 2026). That was chosen on
-`CHOSEN_ON` with half of each block missing, seeds 500 to 607 and 5,000 or 8,000 simulated rows, for: no refusal, no
+`CHOSEN_ON` with half of each block missing, seeds 500 to 615 and 5,000 or 8,000 simulated rows, for: no refusal, no
 silent cell, an RMSE no larger than before in any cell beyond Monte Carlo error, and clearly smaller with gaussian
 columns. Seeds from 3,000 on judge.
 

@@ -541,7 +541,7 @@ def test_moments_that_noise_spoiled_give_an_estimate_that_says_so(
 
     close = spoiled((a1, a2, 1.2 * data.gram[a1, a1])).verdict
     assert re.search(
-        r"columns 'a[12]' nearly determine one another beside the noise; all correlations were made", close
+        r"columns 'a[12]' are nearly determined by others beside the noise; all correlations were made", close
     )
     assert re.search(r"smaller\. Leave out 'a[12]' with columns=\.$", close), "noise did not do that"
     noisy = spoiled((a1, a2, 1.2 * data.gram[a1, a1]), gram_sd=5 * data.gram_sd).verdict

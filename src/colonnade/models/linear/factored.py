@@ -282,7 +282,7 @@ def sound(data: FactoredMoments, apart: Sequence[tuple[int, int]] = ()) -> tuple
 
 def _varying(matrix: Matrix, least: Vector) -> Matrix:
     """With variances of at least these."""
-    return matrix + np.diag(np.maximum(least - np.diag(matrix), 0.0))
+    return np.asarray(matrix + np.diag(np.maximum(least - np.diag(matrix), 0.0)))
 
 
 def _shrunk(matrix: Matrix, floor: float) -> tuple[Matrix, float]:

@@ -551,7 +551,7 @@ class PrivateFit(Procedure[Regression]):
                 f"columns {quoted(repair.hidden)} hardly vary in the records used, given the others, beside the noise"
             )
         if repair.close:
-            why.append(f"columns {quoted(repair.close)} nearly determine one another beside the noise")
+            why.append(f"columns {quoted(repair.close)} are nearly determined by others beside the noise")
         if repair.holder:
             why.append("the noisy moments of the response holder's columns are those of no table")
             cures.append("allow a larger epsilon, or fewer columns")
