@@ -269,7 +269,7 @@ def _lines(label: str, width: int) -> str:
 def _names(labels: Sequence[str], width: float) -> list[str]:
     """Two lines each where there are many of them: more would make a list of bars several screens long."""
     line = 17 if width < WIDE else 34
-    most = LONGEST if len(labels) <= FEW_ROWS else 2 * line - 4  # lines break at words, and so before their end
+    most = LONGEST if len(labels) <= FEW_ROWS else 2 * line - line // 3  # lines break at words, before their end
     return [_lines(label, line) for label in _told_apart(labels, most)]
 
 
