@@ -11,6 +11,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if round(value) else "0"
 
 
+def rough(value: float) -> str:
+    """Two digits, and no power of ten: 0.037, 3.7, 220."""
+    return f"{value:.2g}" if abs(value) < 99.5 else f"{float(f'{value:.2g}'):,.0f}"
+
+
 def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 

@@ -217,6 +217,7 @@ def test_from_three_tables_to_results_in_one_folder(tmp_path: Path, monkeypatch:
     files = [tmp_path / "bank.csv", tmp_path / "clinic.parquet", f"registry={tmp_path / 'registry.duckdb'}:visits"]
     said = colonnade_says("init", *files, "--key", "patient", "--out", tmp_path / "study", "--yes")
     assert "it does not cover the domains" in said
+    assert "when (max), region (last). Is that what you mean?" in said
     monkeypatch.chdir(tmp_path / "study")
     page = Path("init.html").read_text()
     for text in ("opened", "%d.%m.%Y", "iban", "an identifier", "free text", "bank has a column of this name too"):

@@ -11,3 +11,4 @@ def test_numbers_as_people_read_them() -> None:
     assert [formatting.size(count) for count in (999, 1000, 2_500_000)] == ["999 B", "1.0 kB", "2.5 MB"]
     assert formatting.share(110, 100) == "100.0 %"
     assert [formatting.duration(seconds) for seconds in (0.1, 4.4, 100, 7500)] == ["1 s", "4 s", "2 min", "2 h 5 min"]
+    assert [formatting.rough(value) for value in (0.0367, 3.66, 99.7, 216.0)] == ["0.037", "3.7", "100", "220"]

@@ -188,7 +188,7 @@ class Aligning(Procedure["Aligned"]):
         others = "each of the others learns which of its own records are in it, and nothing of anybody else's"
         if self.method.include == UNION:
             others = "the others learn n and pseudonymous row numbers of their own records"
-        rules = ", ".join(self.method.normalise) or "nothing but Unicode's form NFC and blanks at the ends"
+        rules = ", ".join(self.method.normalise) or "nothing but Unicode's form NFC"
         notes = [
             f"{self.routes.matcher} learns the presence mask over the cohort's rows; {others}.",
             f"Keys are compared after normalising: {rules}. n becomes public.",

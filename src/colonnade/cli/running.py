@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -114,11 +116,23 @@ def confirmed(plan: Plan, out: Output, wanted: Wanted) -> bool:
         say_total(plan, out)
     else:
         say_total(plan, out)
-        for note in plan.notes:
+        for note in together(plan.notes):
             out.say(note)
         agreed(plan, out, yes=wanted.yes, sure=wanted.sure)
         return True
     return False
+
+
+def together(notes: Sequence[str]) -> Iterator[str]:
+    """The plan's notes, with one line for neighbouring columns of which the same is to be expected."""
+    parted = [re.fullmatch(r"Column ('.*?'|\".*?\"): (.*)", note, re.DOTALL) for note in notes]
+    for words, group in groupby(zip(notes, parted, strict=True), lambda pair: pair[1] and pair[1].group(2)):
+        lines = list(group)
+        names = [match.group(1) for _, match in lines if match]
+        if words is None or len(names) == 1:
+            yield from (note for note, _ in lines)
+        else:
+            yield f"Columns {', '.join(names)}: {words}"
 
 
 def hand_over(

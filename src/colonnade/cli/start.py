@@ -56,6 +56,8 @@ def init(
     for table in drafted.view().tables():
         output.table(table.title, table.head, table.rows)
     output.say()
+    for sentence in drafted.warnings():
+        output.say(sentence)
     if not yes and output.terminal and sys.stdin.isatty():
         yes = typer.confirm("Confirm every domain as it was read off the data? (No leaves drafts for you to edit.)")
     out.mkdir(parents=True, exist_ok=True)

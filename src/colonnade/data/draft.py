@@ -153,7 +153,7 @@ class Draft(Viewed):
             state,
             Text(text="This page shows the tables' own counts, without noise: keep it where the tables are."),
             Table(title="The tables", head=head, rows=tables, numeric=(1, 2, 3)),
-            *(Text(text=sentence, style="warning") for sentence in self._warnings()),
+            *(Text(text=sentence, style="warning") for sentence in self.warnings()),
             Heading(text="Columns"),
             overview,
         ]
@@ -166,11 +166,24 @@ class Draft(Viewed):
             sections=tuple(self._section(table.party) for table in self.tables),
         )
 
-    def _warnings(self) -> list[str]:
+    def warnings(self) -> list[str]:
+        """What happens to rows: those without a key, and several of one record."""
         keyless = [f"{table.party} ({number(table.keyless)})" for table in self.tables if table.keyless]
-        if not keyless:
-            return []
-        return [f"Rows without a key are left out, by `require` in the source: {', '.join(keyless)}."]
+        said = (
+            [f"Rows without a key are left out, by `require` in the source: {', '.join(keyless)}."] if keyless else []
+        )
+        for table in self.tables:
+            if table.persons < table.rows - table.keyless:
+                rules = [
+                    f"{finding.name} ({finding.column.one_row})"
+                    for finding in self.findings
+                    if finding.party == table.party and finding.column is not None
+                ]
+                said.append(
+                    f"{table.party} has {number(table.rows)} rows of {number(table.persons)} records, which become one"
+                    f" each, by `one_row` in columns.toml: {', '.join(rules)}. Is that what you mean?"
+                )
+        return said
 
     def _section(self, party: str) -> Section:
         own = [finding for finding in self.findings if finding.party == party and finding.column is not None]

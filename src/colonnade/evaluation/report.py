@@ -92,7 +92,7 @@ def _quality(view: View, truth: Mapping[str, Any] | None) -> str:
     return (
         f"Effects fitted to it correlate {truth['agreement']:.2f} with the true ones. Distributions are off by"
         f" {100 * truth['marginal']:.1f} % (one column) and {100 * truth['pairwise']:.1f} % (a pair) in total"
-        " variation. Only a simulation knows."
+        " variation. These firms are simulated, so the truth is known."
     )
 
 

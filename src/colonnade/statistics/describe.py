@@ -356,7 +356,8 @@ class Description(Result):
                         Text(
                             text="Every count carries noise. The band about a count is two standard deviations of the"
                             " noise: a count whose band reaches zero may be noise alone. Counts below zero are drawn as"
-                            " zero; the tables show them as they are."
+                            " zero, and a cell wider than the others as high as what it holds in their width; the"
+                            " tables show the counts as they are."
                         ),
                         *(
                             Figures(

@@ -17,6 +17,7 @@ from scipy.special import lambertw
 from scipy.stats import norm
 
 from colonnade.federation.plan import HOPELESS
+from colonnade.formatting import rough
 
 FORECAST = "Forecast"
 """What a sentence begins with, unless it is one of those that say that a plan will not work."""
@@ -144,8 +145,8 @@ def correlations(
             advice = f"{fitting}, since epsilon = {needed:g}, which all of them would need, protects hardly anyone"
     return (
         *told,
-        f"{HOPELESS}: with {len(features)} features the noise is {excess:.2g} times what an estimate can bear, even if"
-        f" all records are shared; {advice}.",
+        f"{HOPELESS}: with {len(features)} features the noise is {rough(excess)} times what an estimate can bear, even"
+        f" if all records are shared; {advice}.",
     )
 
 
@@ -159,8 +160,8 @@ def components(*, noise_sd: float, n: int, deviation: float, features: int, n_co
     lost = min(1.0, n_components * floor)
     listed = "1 component captures" if n_components == 1 else f"{n_components} components capture"
     return (
-        f"{FORECAST}: noise alone would show a component with up to {100 * floor:.2g} % of the variance; {listed} at"
-        f" most about {100 * lost:.2g} % of the variance less than without noise, under the same assumption."
+        f"{FORECAST}: noise alone would show a component with up to {rough(100 * floor)} % of the variance; {listed} at"
+        f" most about {rough(100 * lost)} % of the variance less than without noise, under the same assumption."
     )
 
 

@@ -18,7 +18,9 @@ import textwrap
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -180,9 +182,9 @@ def _axes(figure: Figure, width: float) -> Axes:
 def _draw(figure: Figure, ax: Axes, width: float) -> None:
     CHARTS[figure.chart](ax, figure.data, width)
     ax.set_axisbelow(True)
-    for axis, label in ((ax.xaxis, figure.x), (ax.yaxis, figure.y)):
+    for axis, label, line in ((ax.xaxis, figure.x, 44), (ax.yaxis, figure.y, 28)):
         if label:
-            axis.set_label_text(_lines(label, 44 if width < WIDE else 90))
+            axis.set_label_text(_lines(label, line if width < WIDE else 2 * line))
             axis.label.set_gid("axis-label")
 
 
@@ -249,7 +251,7 @@ def _plain(text: str) -> str:
 def _shortened(label: str, most: int) -> str:
     """Both ends of a long name: names often differ in their last words only."""
     half = (most - 1) // 2
-    return label if len(label) <= most else f"{label[:half]}…{label[-half:]}"
+    return label if len(label) <= most else f"{label[:half].rstrip()}…{label[-half:].lstrip()}"
 
 
 def _wrapped(label: str, width: int) -> str:
@@ -267,8 +269,22 @@ def _lines(label: str, width: int) -> str:
 def _names(labels: Sequence[str], width: float) -> list[str]:
     """Two lines each where there are many of them: more would make a list of bars several screens long."""
     line = 17 if width < WIDE else 34
-    most = LONGEST if len(labels) <= FEW_ROWS else 2 * line - 4  # lines break at words, and so before their end
-    return [_lines(_shortened(label, most), line) for label in labels]
+    most = LONGEST if len(labels) <= FEW_ROWS else 2 * line - line // 3  # lines break at words, before their end
+    return [_lines(label, line) for label in _told_apart(labels, most)]
+
+
+def _told_apart(labels: Sequence[str], most: int) -> list[str]:
+    """Each shortened; those that would become alike keep what differs, and lose what they begin with."""
+    short = [_shortened(label, most) for label in labels]
+    for alike in (name for name, count in Counter(short).items() if count > 1):
+        places = [place for place, name in enumerate(short) if name == alike]
+        signs = zip(*(labels[place] for place in places), strict=False)
+        same = "".join(sign[0] for sign in takewhile(lambda each: len(set(each)) == 1, signs))
+        start = same.rfind("[") + 1 or max(same.rfind(sign) + 1 for sign in " _/.")  # of a level, or of a word
+        for place in places:
+            kept = f"{labels[place][: min(start, most // 4)]}…{labels[place][start:]}"
+            short[place] = kept if len(kept) <= most else f"{kept[: most - 1]}…"
+    return short
 
 
 def _heights(labels: Sequence[str], width: float, room: float = ROW) -> list[float]:
@@ -339,27 +355,29 @@ def bars(ax: Axes, data: Mapping[str, Any], width: float) -> None:
 
 def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     """Bars between the edges of a numeric column, and a band of two standard deviations of the noise. A last count
-    beyond the edges, that of empty cells, is not drawn: it would set the scale."""
+    beyond the edges, that of empty cells, is not drawn: it would set the scale. A cell that is wider than the others,
+    such as a tail, is as high as what it holds in their width: otherwise its area would tell of many records."""
     edges = np.asarray(data["edges"], dtype=np.float64)
-    counts = np.maximum(np.asarray(data["counts"], dtype=np.float64)[: len(edges) - 1], 0.0)
-    noise, released = float(data.get("noise", 0.0)), data.get("released")
-    ax.stairs(counts, edges, fill=True, color=BAR, alpha=0.55 if noise or released else 0.85, linewidth=0)
+    held = np.maximum(np.asarray(data["counts"], dtype=np.float64)[: len(edges) - 1], 0.0)
+    usual = np.minimum(np.median(np.diff(edges)) / np.diff(edges), 1.0)
+    counts, noise, released = held * usual, float(data.get("noise", 0.0)) * usual, data.get("released")
+    ax.stairs(counts, edges, fill=True, color=BAR, alpha=0.55 if data.get("noise") or released else 0.85, linewidth=0)
     ax.stairs(counts, edges, color=BAR, linewidth=1.0)
-    highest = float(counts.max(initial=0.0)) + 2 * noise
-    if noise > 0:
+    highest = float((counts + 2 * noise).max(initial=0.0))
+    if data.get("noise"):
         _band(ax, counts - 2 * noise, counts + 2 * noise, edges)
         _key(ax, [("noisy count", _patch(BAR)), ("± 2 sd of its noise", _patch(NOISE, 0.3))])
     if released is not None:
-        level, sd = (np.asarray(released[name], dtype=np.float64) for name in ("counts", "sd"))
+        level, sd = (usual * np.asarray(released[name], dtype=np.float64) for name in ("counts", "sd"))
         _band(ax, level - 2 * sd, level + 2 * sd, edges)
         ax.stairs(np.maximum(level, 0.0), edges, color=NOISE, linewidth=1.4, linestyle=DASHES[1], baseline=None)
         highest = max(highest, float(np.max(level + 2 * sd, initial=0.0)))
         _key(ax, [("synthetic", _patch(BAR, 0.55)), ("released ± 2 sd of its noise", _stroke(NOISE, DASHES[1]))])
-    first, last = _middle(counts, edges)
+    first, last = _middle(held, edges)
     ax.set_xlim(edges[first], edges[last])
     ax.set_ylim(0, 1.05 * max(highest, 1.0))
     if last - first < len(counts):
-        left_out = 1 - counts[first:last].sum() / counts.sum()
+        left_out = 1 - held[first:last].sum() / held.sum()
         ax.text(0.98, 0.97, _tail(left_out, first > 0), ha="right", va="top", color=SOFT, transform=ax.transAxes)
     _count_axis(ax.yaxis)
     texts = data.get("ticks")
@@ -470,9 +488,10 @@ def paths(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     ends = _apart(
         [(data["paths"][name][-1], name) for name in largest], (high - low) * 14 / (0.8 * HEIGHTS["paths"](data, width))
     )
+    shown = dict(zip(largest, _told_apart(largest, 17 if width < WIDE else 34), strict=True))  # a line each
     for level, name in ends:
         ax.annotate(
-            _wrapped(name, 15 if width < WIDE else 34),
+            _plain(shown[name]),
             (lambdas.min(), level),
             (4, 0),
             textcoords="offset points",
@@ -624,7 +643,7 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
                 )
     ax.set_xlim(0, max(len(labels) - 1, 1))
     ax.set_ylim(max(len(labels), 2), 1)
-    names = [_plain(_shortened(name, 20 if width < WIDE else 34)) for name in labels]
+    names = [_plain(name) for name in _told_apart(labels, 20 if width < WIDE else 34)]
     small: dict[str, Any] = {"fontsize": 9.5 if len(labels) <= 20 else 8}
     ax.set_xticks(np.arange(len(labels) - 1) + 0.5, names[:-1], rotation=90, **small)
     ax.set_yticks(np.arange(1, len(labels)) + 0.5, names[1:], **small)
@@ -837,7 +856,7 @@ def _count_axis(axis: Any, *, most: int = 4) -> None:
 
 
 def _number_axis(axis: Any, *, most: int) -> None:
-    """Round ticks, with separators of thousands."""
+    """Round ticks, short numbers."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10]))
@@ -846,7 +865,8 @@ def _number_axis(axis: Any, *, most: int) -> None:
         largest = float(np.abs(axis.get_view_interval()).max())
         if largest >= 1e5:  # five of these do not fit side by side
             return _compact(value, largest)
-        return f"{0.0 if abs(value) < 1e-12 else value:,.10g}"
+        stated = 0.0 if abs(value) < 1e-12 else value
+        return f"{stated:,.10g}" if largest >= 1e4 else f"{stated:.10g}"  # 1950 may be a year
 
     axis.set_major_formatter(FuncFormatter(label))
 

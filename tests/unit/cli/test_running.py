@@ -40,7 +40,7 @@ def test_the_plan_that_was_shown_is_the_object_that_runs(
         assert ran[0] is made[0]
         said = capsys.readouterr().out
         assert str(made[0].total()) in said
-        for note in made[0].notes:
+        for note in running.together(made[0].notes):
             assert note in said
 
 
@@ -52,3 +52,14 @@ def test_a_no_on_the_terminal_runs_nothing(tmp_path: Path, monkeypatch: pytest.M
     with three_parties(tmp_path) as federation, pytest.raises(NotApproved, match="nothing was spent"):
         running.run(federation, co.Describe(epsilon=1.0), out, name="no", wanted=running.Wanted())
     assert not (tmp_path / "runs").exists()
+
+
+def test_columns_of_which_the_same_is_expected_share_a_line() -> None:
+    notes = ("First.", "Column 'a': 3 cells.", "Column 'b: c': 3 cells.", "Column 'd': 9 cells.", "Last.", "Last.")
+    assert list(running.together(notes)) == [
+        "First.",
+        "Columns 'a', 'b: c': 3 cells.",
+        "Column 'd': 9 cells.",
+        "Last.",
+        "Last.",
+    ]

@@ -320,6 +320,10 @@ def test_rows_of_one_person_get_a_rule_that_works() -> None:
         "ill": ("any", None),
     }
     assert drafted.tables[0].persons == 100
+    (said,) = drafted.warnings()
+    assert said.startswith("p has 300 rows of 100 records, which become one each, by `one_row` in columns.toml: born (")
+    assert "amount (mean), town (last), ill (any). Is that what you mean?" in said
+    assert draft({"p": frame.drop_duplicates("id")}, key="id").warnings() == []
     assert Block.load("p", FrameSource(frame), key="id", columns=drafted.confirmed()).n_records == 100
 
 

@@ -164,6 +164,8 @@ def test_a_long_tail_is_not_drawn_and_said() -> None:
     whole = plot(drawn("histogram", counts=[50, 30, 10, 6, 20], edges=edges)).ax_
     assert whole.get_xlim() == (0, 5e6), "more than a tenth of the records is not left out"
     assert "2m" in [label.get_text() for label in whole.get_xticklabels()], "and large numbers are short"
+    heights = plot(drawn("histogram", counts=[10, 10, 40], edges=[0.0, 1.0, 2.0, 6.0])).ax_.patches[0].get_data().values
+    assert heights.tolist() == [10, 10, 10], "four times as wide, four times as many: as high"
     left = plot(drawn("histogram", counts=[1, 30, 40, 30], edges=[-1e6, 1.0, 2.0, 3.0, 4.0])).ax_
     assert left.get_xlim() == (1, 4)
 
@@ -273,3 +275,14 @@ def test_names_at_the_ends_of_paths_do_not_overlap() -> None:
     levels = sorted(text.xy[1] for text in ax.texts if text.get_text() in paths)  # type: ignore[attr-defined]
     low, high = ax.get_ylim()
     assert min(b - a for a, b in pairwise(levels)) > 0.03 * (high - low)
+
+
+def test_long_names_that_begin_alike_are_told_apart_and_have_a_line_at_the_end_of_a_path() -> None:
+    names = [f"section with a descriptive title[Sector {sign}: of something rather long]" for sign in "ABCDEFGHI"]
+    bars = svg(drawn("bars", labels=names, values=[1.0] * 9))
+    assert all(f"Sector {sign}" in bars for sign in "ABCDEFGHI")
+    paths = {name: [0.0, 1.0 + place / 1000] for place, name in enumerate(names)}
+    ax = plot(drawn("paths", lambdas=[1.0, 0.01], paths=paths, chosen=1, names=names)).ax_
+    ends = [text.get_text() for text in ax.texts if "Sector" in text.get_text()]
+    assert len(set(ends)) == 9
+    assert not any("\n" in end for end in ends)
