@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -313,17 +314,30 @@ def test_what_cannot_work_is_refused_before_any_data(tmp_path: Path) -> None:
         CATALOGUE.make("regress", {})
 
 
-def test_a_category_without_records_is_left_out_and_a_constant_column_refused(tmp_path: Path, engine: str) -> None:
+def test_what_does_not_vary_is_left_out_and_a_column_is_named_first(tmp_path: Path, engine: str) -> None:
+    """The sums are open by then: a fit without the column is worth more than a refusal. It is the fit of the others."""
     table = whole_table(400)
-    method = Regress(response="wage", missing="combined" if engine == "holders" else "em")
+    kind: Any = "combined" if engine == "holders" else "em"
+    method = Regress(response="wage", missing=kind)
     blocks = complete_blocks(table.replace({"sector": {"mining": "farming"}}))
     with federation(tmp_path / "category", **computing_by(engine, blocks)) as parties:
         fit = method.fit(parties)
     assert "sector[mining]" not in fit.params
     assert "sector[mining]" in fit.summary()
+    assert fit.first_line == fit.verdict
+    with federation(tmp_path / "one", **computing_by(engine, complete_blocks(table.assign(debt=3.3)))) as parties:
+        fit = method.fit(parties)
+        others = replace(method, columns=("!debt",)).fit(parties)
+    assert fit.dropped == ("debt",)
+    assert fit.first_line.startswith("Without 'debt', which does not vary in the records used")
+    assert repr(fit).split("records. ")[1].startswith("Without 'debt'")
+    assert fit.summary().startswith(fit.first_line)
+    assert fit.view().warnings == (fit.first_line,)
+    # Rows are rounded at random, in other steps for each fit.
+    assert np.all(np.abs(fit.params - others.params[fit.params.index]) < 0.02 * others.bse[fit.params.index])
     with (
-        federation(tmp_path / "constant", **computing_by(engine, complete_blocks(table.assign(debt=3.3)))) as parties,
-        pytest.raises(BadArguments, match="'debt' does not vary"),
+        federation(tmp_path / "none", **computing_by(engine, complete_blocks(table.assign(wage=3.3)))) as parties,
+        pytest.raises(BadArguments, match="the response 'wage' does not vary"),
     ):
         method.fit(parties)
 

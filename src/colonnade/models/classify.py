@@ -97,7 +97,16 @@ class BinaryOptions(Method["Classifier"]):
         """The names of the explaining columns."""
         declared = facts.column(self.response)
         if declared.kind != "binary":
-            raise SchemaError(f"the response {self.response!r} is {declared.kind}; a classifier needs a binary column.")
+            binary = [
+                repr(column.name)
+                for columns in facts.columns.values()
+                for column in columns.values()
+                if column.kind == "binary"
+            ]
+            raise SchemaError(
+                f"the response {self.response!r} is {declared.kind}; a classifier needs a binary column"
+                + (f": choose {', '.join(binary)}." if binary else ", and none is declared: make one of two levels.")
+            )
         if self.columns is not None:
             return self.columns
         return tuple(name for columns in facts.columns.values() for name in columns if name != self.response)

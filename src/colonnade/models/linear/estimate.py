@@ -172,15 +172,9 @@ class Observed(Sample):
         data = PatternStatistics(names, tuple(patterns))
         _, variance = data.available()
         constant = variance < COARSE / gamma**2
-        for feature in itertools.compress(moments.features, constant):
+        if any(feature.column == response for feature in itertools.compress(moments.features, constant)):
             gaps = [name for name, column in columns.items() if column.missing and name != response]
-            if feature.column == response:
-                raise BadArguments(constant_response(response, gaps))
-            if feature.category is None:
-                raise BadArguments(
-                    f"column {feature.column!r} does not vary in the records used, or its declared range is far too"
-                    " wide; leave it out with columns=, or declare a closer range."
-                )
+            raise BadArguments(constant_response(response, gaps))
         blocks: dict[tuple[bool, ...], float] = {}
         for mask, count in zip(moments.patterns, moments.counts.tolist(), strict=True):
             blocks[mask] = blocks.get(mask, 0.0) + count

@@ -45,7 +45,7 @@ NORMAL_THEORY = "Gaussian std err by normal theory"
 class Sample:
     """The features and the records that a regression is of.
 
-    `patterns` are (who has the record, how many records); an indicator that does not vary is left out by name
+    `patterns` are (who has the record, how many records); a feature that does not vary is left out by name
     (`dropped`).
     """
 
@@ -326,7 +326,7 @@ class Regression(Sample, Inference, Result):
                 " columns, intervals can cover less than they say."
             )
         if self.dropped:
-            notes.append(f"Left out, since no record used has the category: {', '.join(self.dropped)}.")
+            notes.append(f"Left out, since they do not vary in the records used: {', '.join(self.dropped)}.")
         if self.simulated:
             notes.append("Simulation: a seed decided the randomness, which protects nobody.")
         return tuple(notes)
@@ -347,10 +347,20 @@ class Regression(Sample, Inference, Result):
         """Estimates, missingness and privacy, for a terminal."""
         tables, facts = (self._coefficients(alpha), self._missingness()), self._facts()
         text = summary("Regression Results", facts, *tables, released=self.released, cost=self.cost, notes=self.notes)
-        return f"{self.verdict}\n{text}" if self.verdict else text
+        return f"{self.first_line}\n{text}" if self.first_line else text
+
+    @property
+    def first_line(self) -> str:
+        """What a reader must know first: which columns are not in the fit, and what is said of its intervals."""
+        lost = [repr(name) for name in self.dropped if name in self.columns]
+        without = (
+            f"Without {', '.join(lost)}, which {'does' if len(lost) == 1 else 'do'} not vary in the records used, or"
+            " only in a small part of a declared range; declare a closer one. "
+        )
+        return f"{without if lost else ''}{self.verdict}".rstrip()
 
     def __repr__(self) -> str:
-        first = self.verdict or "Intervals were not checked."
+        first = self.first_line or "Intervals were not checked."
         return f"<Regression of {self.response} on {len(self.params) - 1} features, {self.nobs:,} records. {first}>"
 
     def _coefficients(self, alpha: float) -> list[str]:
@@ -423,7 +433,7 @@ class Regression(Sample, Inference, Result):
                 Section(title="Residuals", blocks=self._residuals()),
             ),
             terminal=(replace(table, title=title, shown=None),),
-            warnings=(self.verdict,) if self.verdict.startswith(NOT_VALID) else (),
+            warnings=(self.first_line,) if NOT_VALID in self.first_line or self.first_line != self.verdict else (),
         )
 
     def _lead(self) -> str:
@@ -438,7 +448,7 @@ class Regression(Sample, Inference, Result):
         errors = "count the missing blocks and any noise"
         if self.baseline:
             errors = "are those of least squares on a table without gaps, a baseline to compare with"
-        first = f"{self.verdict} " if self.verdict else ""
+        first = f"{self.first_line} " if self.first_line else ""
         return (
             f"{first}{explained}{int((tested < 0.05).sum())} of {len(tested)} coefficients differ from zero at 5 %;"
             f" their standard errors {errors}."
