@@ -10,7 +10,9 @@ and is on the clock now. And once a party has accepted a proposal with another `
 depends, its answers are compared by their shape: a simulation draws other noise then, which an earlier run counted as
 three answers too many. Since all of a regression is verified, what its response holder says of its own weights and
 predictors is left out of the lies: it is not promised that these are true. And lies in letters are told now: their tags
-were not recognised before.)
+were not recognised before. Changed on 2026-11-18 after a run: the plan leaves open which tables a field opens, so that
+letters may be shorter or longer where only that was chosen otherwise. And a message that makes a party take more than
+300 MB counts as `learned_more`: that run ended because one took all memory.)
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@ one by one."""
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -116,6 +117,17 @@ def test_a_round_that_makes_no_sense_is_refused(federation: Federation, change: 
     with pytest.raises(BadArguments):
         Round.from_dict(federation.facts, federation.roster, first.to_dict() | change)
     assert Round.from_dict(federation.facts, federation.roster, first.to_dict()) == first
+
+
+def test_a_huge_bin_takes_no_memory(federation: Federation) -> None:
+    """All numbers up to the largest bin were counted to compare with; the hostile study found it, with 10^9."""
+    _, _, first, _ = two_rounds(federation)
+    change = {"tables": [{"columns": ["age"], "bins": [[0, 1, 2, 10**7]], "units": 1}]}
+    tracemalloc.start()
+    with pytest.raises(BadArguments, match="bins of 'age'"):
+        Round.from_dict(federation.facts, federation.roster, first.to_dict() | change)
+    assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    tracemalloc.stop()
 
 
 def test_a_record_moves_each_table_by_one_at_most(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ class Round(SharedStatistic):
                 if name not in self.schema.sizes:
                     raise BadArguments(f"column {name!r} is not in the schema of this job.")
                 if bins is not None and (
-                    len(bins) != self.schema.sizes[name] or set(bins) != set(range(max(bins) + 1))
+                    len(bins) != self.schema.sizes[name] or sorted(set(bins)) != list(range(len(set(bins))))
                 ):
                     raise BadArguments(f"the bins of {name!r} must give each of its cells one of 0, 1, 2, ...")
             binned = any(bins is not None for bins in table.bins)
