@@ -132,6 +132,11 @@ class Block:
                 )
         _refuse_types(self.party, self.source, self.columns)
 
+    def release(self) -> None:
+        """Close the connection to this party's own cluster, if it has one; the next statistic makes another."""
+        if isinstance(self.source, OnCluster):
+            self.source.cluster.release()
+
     def piece(self, source: Source, rows: slice, names: Sequence[str]) -> Block:
         """Some of this block's rows, as another source gives them; they are held to the same keys."""
         return Block(self.party, self.key, self.columns.select(names), source, self.keys[rows])

@@ -12,8 +12,8 @@ import importlib
 import ipaddress
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import colonnade
@@ -26,9 +26,15 @@ AHEAD = 2
 """Tasks in flight for each thread of the cluster: enough to keep it busy, and a bound on what waits."""
 
 
+class _Connection:
+    """What a party keeps of a cluster while a job runs: connecting takes some tenths of a second."""
+
+    client: Any = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The address of a Dask scheduler, and the files of a TLS connection to it."""
+    """The address of a Dask scheduler, and the files of a TLS connection to it, which is kept until `release`."""
 
     address: str
     ca: str | None = None
@@ -36,6 +42,7 @@ class Cluster:
     key: str | None = None
     encryption: str = "tls"
     """ "none" must be written to let records travel to another host in the clear."""
+    _connection: _Connection = field(default_factory=_Connection, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         scheme, _, place = self.address.partition("://")
@@ -59,8 +66,15 @@ class Cluster:
                 'dask_certificate and dask_key, or write dask_encryption = "none" if that network is yours alone.'
             )
 
-    @contextmanager
-    def _client(self) -> Iterator[Any]:
+    def _client(self) -> Any:
+        """The connection, made unless there is one."""
+        kept = self._connection.client
+        if kept is None or kept.status != "running":
+            self.release()
+            self._connection.client = self._connected()
+        return self._connection.client
+
+    def _connected(self) -> Any:
         try:
             distributed: Any = importlib.import_module("distributed")
         except ImportError:
@@ -78,7 +92,7 @@ class Cluster:
             )
         try:
             # Arguments and results travel between this process and the workers, not through the scheduler.
-            client = distributed.Client(
+            return distributed.Client(
                 self.address, security=security, timeout=PATIENCE, set_as_default=False, direct_to_workers=True
             )
         except (OSError, TimeoutError, ValueError) as error:  # distributed raises these for a scheduler that is away
@@ -86,26 +100,29 @@ class Cluster:
                 f"the Dask cluster at {self.address} cannot be reached ({type(error).__name__}); start its scheduler, "
                 "check the certificates, or take dask out of the source."
             ) from None
-        try:
-            yield client
-        finally:
-            client.close()
+
+    def release(self) -> None:
+        """Close the connection, if there is one; the next task makes another."""
+        client, self._connection.client = self._connection.client, None
+        if client is not None:
+            with suppress(OSError, TimeoutError):  # the scheduler is gone already
+                client.close()
 
     def run(self, function: Callable[..., Any], tasks: Iterable[Sequence[Any]]) -> Iterator[Any]:
         """`function` of each task's arguments, on the workers, in order; few tasks are in flight at a time."""
-        with self._client() as client:
-            threads = sum(client.nthreads().values())
-            if not threads:
-                raise SourceError(f"the Dask cluster at {self.address} has no workers; start some.")
-            self._check_versions(client)
-            waiting: deque[Any] = deque()
-            for task in tasks:
-                (arguments,) = client.scatter([tuple(task)], hash=False)
-                waiting.append(client.submit(_applied, function, arguments, pure=False))
-                if len(waiting) >= AHEAD * threads:
-                    yield self._result(waiting.popleft())
-            while waiting:
+        client = self._client()
+        threads = sum(client.nthreads().values())
+        if not threads:
+            raise SourceError(f"the Dask cluster at {self.address} has no workers; start some.")
+        self._check_versions(client)  # each time: workers come and go while a job runs
+        waiting: deque[Any] = deque()
+        for task in tasks:
+            (arguments,) = client.scatter([tuple(task)], hash=False)
+            waiting.append(client.submit(_applied, function, arguments, pure=False))
+            if len(waiting) >= AHEAD * threads:
                 yield self._result(waiting.popleft())
+        while waiting:
+            yield self._result(waiting.popleft())
 
     def _check_versions(self, client: Any) -> None:
         try:

@@ -587,6 +587,8 @@ class Party(Workplace):
             self._closed = True
             self._stopped.set()
             self.database.close()
+            if self._block is not None:
+                self._block.release()
         for handler in list(self._log.handlers):
             handler.close()
             self._log.removeHandler(handler)

@@ -265,8 +265,10 @@ class Workplace:
         return (job, name) in self._remembered
 
     def forget(self, job: str) -> None:
-        """Drop what was remembered of a job."""
+        """Drop what was remembered of a job, and let its cluster go."""
         self._remembered = {key: value for key, value in self._remembered.items() if key[0] != job}
+        if self._block is not None:
+            self._block.release()
 
     def pair_key(self, other: str, label: str) -> bytes:
         """A key that only this party and one other member can compute, for pads."""
