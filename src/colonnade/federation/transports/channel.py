@@ -95,6 +95,8 @@ async def message(
         frame = await stream.read()
         if frame is end:
             return None
+        if frame is None:  # gRPC's word for bytes that are no frame
+            raise WireError("a part of a message cannot be read.")
         heard(len(frame.data))
         if exchange is None:
             exchange, size = frame.exchange, frame.size
@@ -157,7 +159,7 @@ def ask_clock(coordinator: str, folder: Path, *, timeout: float = 5.0) -> ClockR
             within=(received - sent) / 2,
             version=str(reading["version"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WireError("the coordinator's clock answered with something else than the time.") from error
 
 
@@ -177,5 +179,5 @@ async def newest_certificates(channel: Any, *, timeout: float = 30.0) -> dict[st
     answer = await channel.unary_unary(f"/{CERTIFICATES}/{NEWEST}")(b"", timeout=timeout)
     try:
         return {str(name): str(pem).encode() for name, pem in json.loads(answer).items()}
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise WireError("the coordinator answered with something else than certificates.") from error
