@@ -11,7 +11,6 @@ import pytest
 import statsmodels.api as sm
 from scipy.special import expit
 
-from colonnade.errors import BadArguments
 from colonnade.federation.plan import HOPELESS
 from colonnade.models.glm.private_fit import COUNTED, InformationStages, PrivateGeneralizedFit
 from colonnade.models.linear.regress import Regress
@@ -115,10 +114,3 @@ def test_a_design_that_cannot_work_is_told_before_and_said_first(tmp_path: Path)
     assert fit.verdict.startswith("Not valid for inference")
     assert fit.summary().startswith("Not valid for inference")
     assert np.isfinite(fit.params).all()
-
-
-def test_what_is_refused() -> None:
-    with pytest.raises(BadArguments, match="has no private fit"):
-        Regress(response="visits", family="poisson", epsilon=1.0)
-    with pytest.raises(BadArguments, match="has no offset"):
-        Regress(response="bought", family="binomial", epsilon=1.0, offset="x1")

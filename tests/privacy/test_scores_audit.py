@@ -15,10 +15,11 @@ from colonnade.audit.claims import claimed_curve
 from colonnade.audit.planted import NOTHING, Planted
 from colonnade.models.glm.attacks import (
     EPSILON,
-    corner_information,
+    corner_matrix,
     corner_score,
-    logistic_audit,
+    fit_audit,
     logistic_for_audit,
+    poisson_for_audit,
     scores_audit,
     scores_for_audit,
 )
@@ -67,14 +68,33 @@ def test_the_information_is_audited_too() -> None:
     the claim stands, and noise without one member falls."""
     made = logistic_for_audit()
     layout = made.information.layout
-    assert 0.9 * layout.delta_2 < np.linalg.norm(corner_information(layout).astype(float)) <= layout.delta_2
+    assert 0.9 * layout.delta_2 < np.linalg.norm(corner_matrix(layout).astype(float)) <= layout.delta_2
     claim = claimed_curve(made.releases(0), name="logistic")
-    assert not logistic_audit(made, claim, runs=RUNS).run(SimulatedRandomness(36)).refuted
-    broken = logistic_audit(made, claim, runs=RUNS, planted=Planted(factor=1.4))
+    assert not fit_audit(made, claim, runs=RUNS).run(SimulatedRandomness(36)).refuted
+    broken = fit_audit(made, claim, runs=RUNS, planted=Planted(factor=1.4))
     assert broken.stated_power is not None
     assert broken.stated_power.probability > 0.99
     assert broken.run(SimulatedRandomness(37)).refuted
-    assert logistic_audit(made, claim, runs=RUNS, planted=Planted(silent=1)).run(SimulatedRandomness(38)).refuted
+    assert fit_audit(made, claim, runs=RUNS, planted=Planted(silent=1)).run(SimulatedRandomness(38)).refuted
+
+
+def test_counts_are_audited_too() -> None:
+    """As `Regress(family="poisson")` releases them: the corner record is near each sensitivity, the claim stands, and
+    noise divided by 1.4, noise without one member, and a count that was not cut (twice the cap) fall."""
+    made = poisson_for_audit()
+    assert made.variation is not None
+    for layout in (made.first.layout, made.last.layout):
+        assert 0.93 * layout.delta_2 < np.linalg.norm(corner_score(layout).astype(float)) <= layout.delta_2
+    for matrix in (made.information.layout, made.variation.layout):
+        assert 0.8 * matrix.delta_2 < np.linalg.norm(corner_matrix(matrix).astype(float)) <= matrix.delta_2
+    claim = claimed_curve(made.releases(0), name="poisson")
+    assert not fit_audit(made, claim, runs=RUNS).run(SimulatedRandomness(39)).refuted
+    broken = fit_audit(made, claim, runs=RUNS, planted=Planted(factor=1.4))
+    assert broken.stated_power is not None
+    assert broken.stated_power.probability > 0.99
+    assert broken.run(SimulatedRandomness(40)).refuted
+    assert fit_audit(made, claim, runs=RUNS, planted=Planted(silent=1)).run(SimulatedRandomness(41)).refuted
+    assert fit_audit(made, claim, runs=RUNS, event=3.0).run(SimulatedRandomness(42)).refuted
 
 
 def test_the_methods_own_attacks_are_these() -> None:

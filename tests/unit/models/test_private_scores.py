@@ -12,10 +12,10 @@ from sklearn.linear_model import LogisticRegression
 
 from colonnade.errors import BadArguments, UnsafeRequest
 from colonnade.models.glm.attacks import plain_score
+from colonnade.models.glm.bounded import TOLERANCE
 from colonnade.models.glm.expansion import LARGEST_LOG_ODDS, Expansion
 from colonnade.models.glm.private import (
     STEPS,
-    TOLERANCE,
     NoisyScores,
     PrivateScores,
     Units,

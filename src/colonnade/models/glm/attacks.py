@@ -1,9 +1,9 @@
-"""The attack on units, noisy scores and noisy information, composed: worst-case neighbours under zero-out.
+"""The attack on units, noisy scores, information and variation, composed: worst-case neighbours under zero-out.
 
 One record at the corner of its domain, or nothing, in units and at coefficients that make the most of it: its row is as
-long as it may be, and its residual is 1. Rounding, clipping and noise are the product's own, and `plain_score` is what
-share holders compute. Everything that is released is projected on the direction in which the neighbours differ, in
-units of its noise: for nearly normal noise that is the likelihood ratio.
+long as it may be, and its residual is 1, in units of the cap. Rounding, clipping and noise are the product's own, and
+`plain_score` is what share holders compute. Everything that is released is projected on the direction in which the
+neighbours differ, in units of its noise: for nearly normal noise that is the likelihood ratio.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from colonnade.audit.bounds import PrivacyProfile, power
 from colonnade.audit.claims import claimed_curve, small_consortium
 from colonnade.audit.mechanism import Audit, AuditResult
 from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
+from colonnade.data.column import Column, Columns
 from colonnade.models.glm.private import STEPS, NoisyScores, PrivateScores, UnitSums
-from colonnade.models.glm.private_fit import COUNTED, NoisyInformation, PrivateGeneralizedFit
+from colonnade.models.glm.private_fit import NoisyInformation, NoisyVariation, PrivateGeneralizedFit
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
 
@@ -37,7 +38,11 @@ def score_attacks() -> tuple[Attack, ...]:
 
 
 def logistic_attacks() -> tuple[Attack, ...]:
-    return (_composed("units, noisy scores and information", logistic_for_audit, logistic_audit, 40_000),)
+    return (_composed("units, noisy scores and information", logistic_for_audit, fit_audit, 40_000),)
+
+
+def poisson_attacks() -> tuple[Attack, ...]:
+    return (_composed("units, noisy scores, information and variation", poisson_for_audit, fit_audit, 40_000),)
 
 
 def _composed(words: str, make: Callable[[], Any], audit: Callable[..., Audit[bool]], runs: int) -> Attack:
@@ -69,6 +74,14 @@ def scores_for_audit() -> PrivateScores:
 def plain_score(layout: NoisyScores, parts: Mapping[str, Integers], rows: Mapping[str, Integers]) -> Integers:
     """The exact integers that holders compute in a round, from what the parties share of factors and of rows; in the
     order of coefficients."""
+    score = np.empty(layout.width, dtype=np.int64)
+    columns = np.concatenate([rows[party] for party in layout.parties], axis=1)
+    score[layout.order] = columns.T @ -plain_terms(layout, parts).sum(axis=1)
+    return score
+
+
+def plain_terms(layout: NoisyScores, parts: Mapping[str, Integers]) -> Integers:
+    """(record, frequency): products of all parties' factors, real parts."""
     half = layout.factor_width // 2
     cosines = {party: part[:, -2 * half : -half] for party, part in parts.items()}
     sines = {party: part[:, -half:] for party, part in parts.items()}
@@ -78,10 +91,7 @@ def plain_score(layout: NoisyScores, parts: Mapping[str, Integers], rows: Mappin
         cosine, sine = cosines[party], sines[party]
         real, imaginary = real * cosine - imaginary * sine, real * sine + imaginary * cosine
     holder = layout.response_party
-    residual = -(real * cosines[holder] + imaginary * sines[holder]).sum(axis=1)
-    score = np.empty(layout.width, dtype=np.int64)
-    score[layout.order] = np.concatenate([rows[party] for party in layout.parties], axis=1).T @ residual
-    return score
+    return np.asarray(real * cosines[holder] + imaginary * sines[holder])
 
 
 def worst_round(layout: NoisyScores) -> NoisyScores:
@@ -99,16 +109,21 @@ def worst_round(layout: NoisyScores) -> NoisyScores:
     )
 
 
-def corner_score(layout: NoisyScores) -> Integers:
-    """What the corner record adds to an opened score."""
+def corner_score(layout: NoisyScores, event: float = 1.0) -> Integers:
+    """What the corner record adds to an opened score. A larger `event` is one whose response was not clipped."""
     chosen = worst_round(layout)
-    one = np.ones(1, dtype=np.int64)
-    parts, rows = {}, {}
-    for party in chosen.parties:
-        own = sum(feature.party == party for feature in chosen.features)
-        shared = chosen.quantised(party, np.ones((1, own)), one > 0, one, SimulatedRandomness(0))
-        parts[party], rows[party] = shared, shared[:, : len(chosen.place(party))]
-    return plain_score(chosen, parts, rows)
+    parts = _shared(chosen, event)
+    return plain_score(chosen, parts, {party: part[:, : len(chosen.place(party))] for party, part in parts.items()})
+
+
+def _shared(chosen: NoisyScores, event: float) -> dict[str, Integers]:
+    """What the parties share of the corner record."""
+    there = np.ones(1, dtype=bool)
+    own = {party: sum(feature.party == party for feature in chosen.features) for party in chosen.parties}
+    return {
+        party: chosen.quantised(party, np.ones((1, own[party])), there, np.full(1, event), SimulatedRandomness(0))
+        for party in chosen.parties
+    }
 
 
 def scores_audit(made: PrivateScores, claim: PrivacyProfile, *, runs: int, planted: Planted = NOTHING) -> Audit[bool]:
@@ -116,24 +131,20 @@ def scores_audit(made: PrivateScores, claim: PrivacyProfile, *, runs: int, plant
     return _audit([*noises, *_sums(made.sums, made.mus)], claim, runs=runs, planted=planted)
 
 
-def corner_information(layout: NoisyInformation) -> Integers:
-    """What a record adds to the information at coefficients of 0, where its weight is 1/4. A row that is the constant
-    alone has all of its square in one entry of the upper triangle."""
-    norms = (1 - 1e-9, *(0.0,) * len(layout.parties))
-    chosen = replace(worst_round(layout), coefficients=(0.0,) * layout.width, norms=norms)
-    row, presence, there = [], np.full(1, -2), np.ones(1, dtype=bool)
-    slope = 1
-    for party in chosen.parties:
-        own = sum(feature.party == party for feature in chosen.features)
-        shared = chosen.quantised(party, np.ones((1, own)), there, presence, SimulatedRandomness(0))
-        row.append(shared[0, : len(chosen.place(party))])
-        cosines = shared[0, len(chosen.place(party)) :][
-            1 : chosen.factor_width // 2
-        ]  # at a predictor of 0 all are real
-        slope = slope * (int(cosines.sum()) if party == chosen.response_party else int(cosines[0]))
-    entries = np.concatenate(row)
-    products = np.outer(entries, entries)[np.triu_indices(chosen.width)] * slope
-    return np.append(products, chosen.gamma**2 // COUNTED * chosen.scale)
+def corner_matrix(layout: NoisyInformation, event: float = 1.0) -> Integers:
+    """What a record adds to the information where its weight is largest, or to the variation where its residual is. A
+    row that is the constant alone has all of its square in one entry of the upper triangle."""
+    norms, varies = (1 - 1e-9, *(0.0,) * len(layout.parties)), isinstance(layout, NoisyVariation)
+    cap = layout.bounded.caps[-1]
+    point = -50.0 if varies else layout.bounded.steepest(cap)
+    chosen = replace(worst_round(layout), cap=cap, coefficients=(point, *(0.0,) * (layout.width - 1)), norms=norms)
+    parts = _shared(chosen, event)
+    terms = plain_terms(chosen, parts)[0]
+    entries = np.concatenate([parts[party][0, : len(chosen.place(party))] for party in chosen.parties])
+    products = np.outer(entries, entries)[np.triu_indices(chosen.width)]
+    if varies:
+        return np.asarray(products * terms.sum())
+    return np.append(products * terms[1:].sum(), layout.counted * terms[0])
 
 
 @functools.cache
@@ -144,21 +155,40 @@ def logistic_for_audit() -> PrivateGeneralizedFit:
         return PrivateGeneralizedFit(federation.facts, federation.roster, names=names, epsilon=EPSILON, delta=DELTA)
 
 
-def logistic_audit(
-    made: PrivateGeneralizedFit, claim: PrivacyProfile, *, runs: int, planted: Planted = NOTHING
+@functools.cache
+def poisson_for_audit() -> PrivateGeneralizedFit:
+    """As `logistic_for_audit`, with a count for the response."""
+    with small_consortium() as federation:
+        facts, visits = federation.facts, Column(name="visits", kind="count", lower=0, upper=9)
+        counted = replace(facts, columns={**facts.columns, "court": Columns([visits])})
+        names = ("age", "rating", "visits")
+        return PrivateGeneralizedFit(
+            counted, federation.roster, family="poisson", names=names, epsilon=EPSILON, delta=DELTA
+        )
+
+
+def fit_audit(
+    made: PrivateGeneralizedFit, claim: PrivacyProfile, *, runs: int, planted: Planted = NOTHING, event: float = 1.0
 ) -> Audit[bool]:
     noises = [
-        (stages.layout.mu, MEMBERS, corner_score(stages.layout))
-        for stages in (made.first, made.last)
+        (stages.layout.mu, MEMBERS, corner_score(stages.layout, event))
+        for stages in (made.first, made.last, made.check)
         for _ in range(stages.layout.rounds)
     ]
-    noises.append((made.information.layout.mu, MEMBERS, corner_information(made.information.layout)))
+    matrices = (made.information.layout, *([made.variation.layout] if made.variation else []))
+    noises += [(layout.mu, MEMBERS, corner_matrix(layout, event)) for layout in matrices]
     return _audit([*noises, *_sums(made.sums, made.mus)], claim, runs=runs, planted=planted)
 
 
 def _sums(sums: Mapping[str, UnitSums], mus: Mapping[str, int]) -> list[tuple[int, int, Integers]]:
     """What the record adds to each party's sums: as much as they are accounted for. All noise is the party's own."""
-    return [(mus[party], 1, np.full(shape.size, STEPS, dtype=np.int64)) for party, shape in sums.items()]
+    added = []
+    for party, shape in sums.items():
+        own = np.full(shape.size, STEPS, dtype=np.int64)
+        if shape.responds:  # a count is in one interval
+            own[shape.size - shape.answers + 1 :] = 0
+        added.append((mus[party], 1, own))
+    return added
 
 
 def _audit(

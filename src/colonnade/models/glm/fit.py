@@ -185,11 +185,14 @@ def fitted(
     held: Sequence[Feature],
     estimate: tuple[Vector, Matrix],
     moments: tuple[Vector, Matrix],
+    *,
+    offset: str | None = None,
     **stated: Any,
 ) -> GeneralizedRegression:
     """In the columns' own units: coefficients of the features that are `held`, with their covariance, and means and
     covariances of these and the response."""
-    facts, (mean, sigma) = layout.facts, moments
+    facts, (mean, sigma), offset = layout.facts, moments, layout.offset or offset
+    dropped = (feature for feature in layout.features if feature not in held and feature.column != offset)
     centre, half = (np.array([getattr(feature, name) for feature in held]) for name in ("centre", "half"))
     names = tuple(feature.name for feature in held)
     own = Coefficients(names=names, params=estimate[0], cov=estimate[1], sigma2=1.0, rsquared=math.nan)
@@ -202,7 +205,7 @@ def fitted(
         columns=columns_of(facts, shown),
         parties=layout.parties,
         cohort=facts.n,
-        dropped=tuple(feature.name for feature in layout.features if feature not in held),
+        dropped=tuple(feature.name for feature in dropped),
         simulated=job.simulated,
         params=pd.Series(own.params, index=index, name="coef"),
         cov=pd.DataFrame(own.cov, index=index, columns=index),
@@ -213,7 +216,7 @@ def fitted(
         mu=np.append(centre + half * mean[:-1], mean[-1]),
         sigma=sigma * np.outer(np.append(half, 1.0), np.append(half, 1.0)),
         family=layout.family,
-        offset=layout.offset,
+        offset=offset,
         **stated,
     )
 

@@ -1,13 +1,16 @@
-"""Logistic regression from a few noisy scores on secret shares: gradients of the whole likelihood, in private units.
+"""Logistic and Poisson regression from a few noisy scores on secret shares: gradients of the whole likelihood, in
+private units.
 
 1. *Units.* Each party tells noisy sums of its features and of their squares, with all of the noise its own. They say
-   where a feature lies, how far it spreads, and which categories are too rare to be told from the noise.
+   where a feature lies, how far it spreads, and which categories are too rare to be told from the noise. The response
+   holder also tells the share of the event, or how many records have which count: that says where counts are cut.
 2. *Rounds.* In each, all members know the coefficients b. Share holders compute r = y - mu(b'x) of every record from
-   functions of the parties' parts of the predictor (`expansion.py`), and open with every member's noise
+   functions of the parties' parts of the predictor (`bounded.py`), and open with every member's noise
 
        sum of r h(x),    h(x) = each party's features in these units, clipped to a norm, and a constant.
 
-   The norms add up to 1 in squares and |r| is at most 1 and a little, so that is the sensitivity of a round.
+   The norms add up to 1 in squares and |r|, in units of the cap of a count, is at most 1 and a little, so that is the
+   sensitivity of a round.
 
 Only h is clipped: the predictor has the features as they are. Where the model holds, E[h(x) (y - mu)] = 0 at the true
 coefficients whatever h is, so clipping costs precision and brings no bias (Mallows' estimating equations). In units of
@@ -28,7 +31,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from colonnade.errors import BadArguments, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
@@ -38,7 +40,9 @@ from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Later, Stage, fields_of, stage
 from colonnade.federation.step import Public, Release, step
-from colonnade.models.glm.expansion import Expansion
+from colonnade.models.glm.bounded import BoundedMean, bounded_mean, edges
+from colonnade.models.glm.counts import Counts
+from colonnade.models.glm.newton import Family
 from colonnade.models.glm.proof import NoisyScoreProof, ScoreProof
 from colonnade.models.glm.scores import LARGEST_COEFFICIENT, RoundStages, ScoreLayout, listed, verification_note
 from colonnade.privacy.calibration import Calibration, Releases, Skellams
@@ -75,12 +79,6 @@ DAMPING = 2.0
 """How much shorter a step is than if features were uncorrelated: correlated ones share what there is to explain."""
 COARSEST_UNITS = 0.1
 """Two standard deviations of a feature's noisy mean, in its half range: beyond it the units say too little."""
-TOLERANCE = 1e-3
-"""Of the logistic function on shares: far below the noise, and part of the sensitivity."""
-REACH = 32.0
-"""Log-odds up to which it is within the tolerance, beyond which it is 0 or 1 to 13 digits; each party's part of them is
-clipped to it. The series is the same in all rounds, so that sizes of messages follow from public facts."""
-SERIES = Expansion("binomial", -REACH, REACH, TOLERANCE)
 FULL_COST = "three to four times"
 """What verification takes of the CPU time without it, with 2,000 to 20,000 records of three parties."""
 MOST_PARTIES, LEAST_EPSILON = 6, 0.05
@@ -91,8 +89,8 @@ MOST_PARTIES, LEAST_EPSILON = 6, 0.05
 class NoisyScores(ScoreLayout):
     """`columns` are the covariates. A round has its number, coefficients (intercept first) of features as they are
     declared, and the units: a feature is shown as (x - centre) * unit, and `norms` bound the constant's entry and each
-    party's part of a row. If only `complete` records count, r is 0 for one that some party lacks; otherwise for one
-    that the response holder lacks, and other absent blocks are zeros.
+    party's part of a row. A count is cut at `cap`, and is in units of it. If only `complete` records count, r is 0 for
+    one that some party lacks; otherwise for one that the response holder lacks, and other absent blocks are zeros.
     """
 
     kind: ClassVar[str] = "noisy-scores"
@@ -102,7 +100,7 @@ class NoisyScores(ScoreLayout):
     )
     rows: ClassVar[str] = "quantised rows, functions of predictors, and noise"
     results: ClassVar[str] = "noisy scores of the columns"
-    adaptive: ClassVar[tuple[str, ...]] = ("turn", "coefficients", "centres", "units", "norms")
+    adaptive: ClassVar[tuple[str, ...]] = ("turn", "coefficients", "centres", "units", "norms", "cap")
 
     rounds: int = ROUNDS
     last_bits: int
@@ -111,10 +109,13 @@ class NoisyScores(ScoreLayout):
     centres: tuple[float, ...] = ()
     units: tuple[float, ...] = ()
     norms: tuple[float, ...] = ()
+    cap: int = 1
 
     def check(self) -> None:
-        if self.errors or self.offset is not None or self.family != "binomial":
-            raise BadArguments("noisy scores are those of a logistic model, without an offset.")
+        if self.errors or self.offset is not None:
+            raise BadArguments("noisy scores have no column for an offset: it is a covariate of known coefficient.")
+        if self.cap not in self.bounded.caps:
+            raise UnsafeRequest("the cap of a round is none of those that the declared response allows.")
         bits = (self.factor_bits, self.last_bits)
         if not 1 <= self.gamma <= 2**12 or not all(1 <= each <= 20 for each in bits) or not 0 <= self.mu <= 2**90:
             raise BadArguments("gamma must be from 1 to 2^12, bits of factors from 1 to 20, mu from 0 to 2^90.")
@@ -158,6 +159,11 @@ class NoisyScores(ScoreLayout):
         dropped = by_rule(empty_rules(self.features, self.facts, "mask", "drop"), "drop")
         return (*dropped, self.response) if self.facts.column(self.response).missing else dropped
 
+    @cached_property
+    def bounded(self) -> BoundedMean:
+        """The mean function, with values between 0 and the cap."""
+        return bounded_mean(self.family, int(self.largest_response))
+
     # --- numbers ------------------------------------------------------------------------------------------
 
     @property
@@ -167,7 +173,11 @@ class NoisyScores(ScoreLayout):
     @property
     def factor_width(self) -> int:
         """Cosines and sines of 0, which carry presence and response, and of the series."""
-        return SERIES.width + 2
+        return 2 * len(self.bounded.frequencies) + 2
+
+    @property
+    def complex_factors(self) -> bool:
+        return True
 
     @property
     def last_width(self) -> int:
@@ -182,14 +192,19 @@ class NoisyScores(ScoreLayout):
         """Rows are shared with the first round."""
         return len(self.place(party)) if self.turn == 0 else 0
 
+    @property
+    def rounding(self) -> tuple[float, float]:
+        """How large a product of the other parties' rounded factors may be, and what rounding may add to the response
+        holder's."""
+        others = math.pow(1 + self.bounded.step / 2**self.factor_bits, len(self.others))
+        return others, len(self.bounded.frequencies) * self.bounded.step / 2**self.last_bits
+
     @cached_property
     def largest_residual(self) -> float:
-        """|r|, in units of 1, of every record and in every round (`private.claim.md`): 1, the series that is left out,
-        and the rounding of factors. b_k <= 2 / (pi k)."""
-        amplitudes = 2 / math.pi * math.fsum(1 / k for k in range(1, 2 * len(SERIES.frequencies), 2))
-        others = math.pow(1 + math.sqrt(0.5) / 2**self.factor_bits, len(self.others))
-        last = len(SERIES.frequencies) * math.sqrt(0.5) / 2**self.last_bits
-        return float(1 + TOLERANCE / 2 + amplitudes * (others - 1) + last * others) * (1 + 1e-12)
+        """|r|, in units of 1 or of the cap, of every record and in every round (`private.claim.md`): 1, the series that
+        is left out, and the rounding of factors."""
+        others, last = self.rounding
+        return float(1 + self.bounded.left_out + self.bounded.amplitudes * (others - 1) + last * others) * (1 + 1e-12)
 
     @property
     def delta_2(self) -> float:
@@ -234,7 +249,7 @@ class NoisyScores(ScoreLayout):
             responds = me.name == self.response_party
             counts = responds or self.complete
             present = self.present(me) if counts else np.ones(len(values), dtype=bool)
-            event = self._response(me) if responds else np.ones(len(values), dtype=np.int64)
+            event = self.event(me) if responds else np.ones(len(values))
             shared = self.quantised(me.name, values, present, event, me.randomness)
             for chunk, (start, stop) in enumerate(self.chunks):
                 self._keep(me, f"own {chunk}", shared[start:stop])
@@ -245,35 +260,43 @@ class NoisyScores(ScoreLayout):
         party: str,
         values: NDArray[np.float64],
         present: NDArray[np.bool_],
-        event: NDArray[np.int64],
+        event: NDArray[Any],
         randomness: Randomness,
     ) -> NDArray[np.int64]:
         """A party's part of some records as integers of certain size: its row (in the first round) and its factor, with
-        zeros for a record that is not `present`. `event` is the response holder's 2 y - 1.
+        zeros for a record that is not `present`. `event` is the response holder's 2 y - 1, of y in [0, 1].
 
-        The product of all factors is summed over frequencies: sigma - 1/2 by the series, less 2 y - 1 over 2 at
+        The product of all factors is summed over frequencies: the mean less 1/2 by the series, less 2 y - 1 over 2 at
         frequency 0.
         """
+        bounded = self.bounded
         own = np.array(self.coefficients)[self.place(party)]
         responds = party == self.response_party
-        part = np.clip(values @ own[1:] + own[0] if responds else values @ own, -REACH, REACH)
+        part = values @ own[1:] + (own[0] - bounded.shift(self.cap)) if responds else values @ own
+        part = np.clip(part, -bounded.reach, bounded.reach)
         if responds:
-            cosine, sine = self._last(part)
-            first, fine = -event / 2, float(1 << self.last_bits)
+            first, factor = self._last(part, event)
+            fine = float(1 << self.last_bits)
         else:
-            cosine, sine = np.split(SERIES.factor(part, 0.0), 2, axis=1)
-            first, fine = np.ones(len(values)), float(1 << self.factor_bits)
-        factor = np.column_stack([first, cosine, np.zeros(len(values)), sine])
-        # To the nearest: an error of a factor is then at most half a step, which the sensitivity counts.
-        shared = np.rint(factor * fine).astype(np.int64)
+            first, factor = np.ones(len(values)), bounded.turned(part)
+            fine = float(1 << self.factor_bits)
+        cosine, sine = np.split(factor, 2, axis=1)
+        factor = np.column_stack([first, cosine, np.zeros(len(values)), sine]) * fine
+        # How far a factor may be from its value, half a step or one, is counted in the sensitivity.
+        shared = stochastic_round(factor, randomness) if bounded.at_random else np.rint(factor).astype(np.int64)
         if self.turn == 0:
             shared = np.concatenate([self._row(party, values, randomness), shared], axis=1)
         shared[~present] = 0
         return shared
 
-    def _last(self, part: Vector) -> list[Matrix]:
-        """What the response holder multiplies the others' joint cosines and sines with."""
-        return np.split(SERIES.last_factors(part, 0.0)[0], 2, axis=1)
+    def _last(self, part: Vector, event: NDArray[Any]) -> tuple[Vector, Matrix]:
+        """What the response holder has at frequency 0, and multiplies the others' joint cosines and sines with."""
+        return -event / 2, self.bounded.last(part, self.bounded.mean(self.cap))
+
+    def event(self, me: Party) -> NDArray[Any]:
+        """2 y - 1, y in [0, 1]: 0 or 1, or a count in units of the cap."""
+        own = self._response(me)
+        return own if self.family == "binomial" else np.clip(own, 0, self.cap) * (2.0 / self.cap) - 1.0
 
     def _row(self, party: str, values: NDArray[np.float64], randomness: Randomness) -> NDArray[np.int64]:
         at = [place - 1 for place in self.place(party).tolist() if place]
@@ -338,13 +361,17 @@ class Units:
     norms: Vector
     length: float
     balance: float
-    """The share of the event."""
+    """The share of the event, or the mean of the counts."""
     counts: Mapping[str, float]
     """{party: about how many records it has}; all, where absent blocks are zeros."""
+    response: Counts | None = None
+    """What is told of a response that is a count, and where it is cut."""
+    cap: int = 1
 
     @property
-    def chosen(self) -> dict[str, list[float]]:
+    def chosen(self) -> dict[str, Any]:
         return {
+            "cap": self.cap,
             "centres": self.centres.tolist(),
             "units": (self.scales / self.length).tolist(),
             "norms": self.norms.tolist(),
@@ -354,7 +381,7 @@ class Units:
 @dataclass(frozen=True, eq=False)
 class UnitSums:
     """The sums that one party tells: of its features, of the squares of its numbers, of its records if only complete
-    ones count, and of the event."""
+    ones count, and of the event, or of the counts in each interval of `edges`."""
 
     layout: NoisyScores
     party: str
@@ -375,13 +402,24 @@ class UnitSums:
     def responds(self) -> bool:
         return self.party == self.layout.response_party
 
+    @cached_property
+    def edges(self) -> list[int]:
+        """The least count of each interval."""
+        return edges(int(self.layout.largest_response))
+
+    @property
+    def answers(self) -> int:
+        """Sums of the response."""
+        return 0 if not self.responds else 1 if self.layout.family == "binomial" else len(self.edges)
+
     @property
     def size(self) -> int:
-        return len(self.own) + len(self.numbers) + self.layout.complete + self.responds
+        return len(self.own) + len(self.numbers) + self.layout.complete + self.answers
 
     @property
     def delta_2(self) -> float:
-        """A column's features have norm 1 at most; so have a square, a record and the event."""
+        """A column's features have norm 1 at most; so have a square, a record and the event, or the one interval in
+        which a count is."""
         columns = {self.layout.features[place].column for place in self.own}
         return STEPS * math.sqrt(len(columns) + len(self.numbers) + self.layout.complete + self.responds)
 
@@ -392,12 +430,17 @@ class UnitSums:
         return Skellam(mu, parties=1, delta_1=most, delta_2=self.delta_2, dimension=self.size)
 
     def exact(
-        self, values: NDArray[np.float64], present: NDArray[np.bool_], event: NDArray[np.bool_], randomness: Randomness
+        self, values: NDArray[np.float64], present: NDArray[np.bool_], event: NDArray[Any], randomness: Randomness
     ) -> NDArray[np.int64]:
-        """Integers, each record within its bounds; zeros for one that is absent."""
+        """Integers, each record within its bounds; zeros for one that is absent. `event` is whether it happened, or the
+        count."""
         columns: list[NDArray[Any]] = [values, values[:, self.numbers] ** 2]
         columns += [present[:, None]] if self.layout.complete else []
-        columns += [(event & present)[:, None]] if self.responds else []
+        if self.responds and self.layout.family == "poisson":
+            interval = np.searchsorted(self.edges, np.clip(event, 0, None), side="right") - 1
+            columns += [interval[:, None] == np.arange(len(self.edges))]
+        elif self.responds:
+            columns += [(event & present)[:, None]]
         rounded = stochastic_round(np.concatenate(columns, axis=1) * (STEPS * present[:, None]), randomness)
         return np.asarray(np.clip(rounded, -STEPS, STEPS).sum(axis=0), dtype=np.int64)
 
@@ -407,7 +450,7 @@ def units_of(layout: NoisyScores, told: Mapping[str, NDArray[np.int64]], mus: Ma
     clipped at `KEPT_SQUARE` times their expected squares."""
     n, width = layout.facts.n, layout.width - 1
     centres, variances, counts = np.zeros(width), np.zeros(width), {}
-    balance = 0.5
+    balance, response = 0.5, None
     for party, sums in told.items():
         shape = UnitSums(layout, party)
         totals, noise = np.asarray(sums, dtype=np.float64) / STEPS, math.sqrt(2 * mus[party]) / STEPS
@@ -423,7 +466,11 @@ def units_of(layout: NoisyScores, told: Mapping[str, NDArray[np.int64]], mus: Ma
             elif means[at] > unsure:
                 centres[place] = min(means[at], 1.0)
                 variances[place] = centres[place] * (1 - centres[place])
-        if shape.responds:
+        if shape.responds and layout.family == "poisson":
+            records = totals[len(shape.own) + len(shape.numbers) + layout.complete :]
+            response = Counts(shape.edges, int(layout.largest_response), records, noise)
+            balance = response.mean
+        elif shape.responds:
             balance = float(np.clip(means[-1], 0.01, 0.99))
     scales = np.where(variances > 0, np.maximum(variances, LEAST_VARIANCE) ** -0.5, 0.0)
     squared = scales**2 * variances
@@ -432,7 +479,7 @@ def units_of(layout: NoisyScores, told: Mapping[str, NDArray[np.int64]], mus: Ma
     ]
     length = math.sqrt(1 + sum(parts))
     norms = np.sqrt([1.0, *parts]) / length * (1 - 1e-9)
-    return Units(centres, variances, scales, norms, length, balance, counts)
+    return Units(centres, variances, scales, norms, length, balance, counts, response=response)
 
 
 # --- the coordinator's side -------------------------------------------------------------------------------
@@ -447,11 +494,12 @@ class NoisyScoreStages(RoundStages):
         super().__init__(layout, view, later=later_round(layout), wide=layout.factor_width + layout.width)
 
     def score(self, job: Job, turn: int, coefficients: Vector, units: Units) -> Vector:
-        """sum of (y - mu) (1, (x - centre) * scale), with rows as they are clipped; in the order of coefficients."""
+        """sum of (y - mu) (1, (x - centre) * scale), with rows and counts as they are clipped; in the order of
+        coefficients."""
         layout = self.layout
         opened = self.round(job, turn, coefficients, units).astype(np.float64)
         score = np.empty(layout.width)
-        score[layout.order] = opened * (units.length / (layout.gamma * layout.scale))
+        score[layout.order] = opened * (units.cap * units.length / (layout.gamma * layout.scale))
         score[0] *= layout.constant_scale(units)
         return score
 
@@ -468,12 +516,14 @@ def later_round(layout: NoisyScores) -> Later:
 
     return fields_of(
         f"the number of the round, of {layout.rounds}, each opened once; coefficients, centres and units of size at"
-        " most 2^20; and norms whose squares add up to 1 at most",
+        " most 2^20; and norms whose squares add up to 1 at most"
+        + (f"; and where counts are cut, at most {layout.bounded.caps[-1]}" if layout.family == "poisson" else ""),
         turn=lambda value: type(value) is int and 0 <= value < layout.rounds,
         coefficients=listed(layout.width, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT),
         centres=listed(size, -1, 1),
         units=listed(size, 0, LARGEST_COEFFICIENT),
         norms=within,
+        cap=lambda value: type(value) is int and value in layout.bounded.caps,
     )
 
 
@@ -584,7 +634,7 @@ def descent(layout: NoisyScores, units: Units, score: Callable[[Vector], Vector]
     point = np.append(math.log(balance / (1 - balance)), np.zeros(layout.width - 1))
     kept = []
     for turn in range(layout.rounds):
-        slopes = np.append(1.0, units.scales * units.variances) * (DAMPING * n * mean_slope(point, units))
+        slopes = np.append(1.0, units.scales * units.variances) * (DAMPING * n * mean_slope(layout, point, units))
         rates = slopes / np.maximum(slopes**2 + noise**2, 1e-300)
         rates[0] = 1 / slopes[0]
         plain = point.copy()
@@ -596,12 +646,9 @@ def descent(layout: NoisyScores, units: Units, score: Callable[[Vector], Vector]
     return float(mean[0] - mean[1:] @ units.centres), mean[1:]
 
 
-def mean_slope(point: Vector, units: Units) -> float:
-    """E of mu' for a normal predictor with the variance that uncorrelated features would give it: the mean of mu is
-    about mu(k b), b the mean of the predictor and 1 / k^2 = 1 + pi / 8 times its variance."""
-    narrower = 1 / math.sqrt(1 + math.pi / 8 * float(point[1:] ** 2 @ units.variances))
-    event = float(expit(narrower * point[0]))
-    return max(narrower * event * (1 - event), 1e-4)
+def mean_slope(layout: NoisyScores, point: Vector, units: Units) -> float:
+    """E of mu' for a normal predictor with the variance that uncorrelated features would give it."""
+    return layout.bounded.mean_slope(float(point[0]), float(point[1:] ** 2 @ units.variances), units.cap)
 
 
 def noiseless_scores(
@@ -611,6 +658,7 @@ def noiseless_scores(
     response: str,
     columns: Sequence[str],
     rounds: int,
+    family: Family = "binomial",
     complete: bool = False,
     label: str = "scores",
     verify: bool = False,
@@ -622,7 +670,7 @@ def noiseless_scores(
     return NoisyScores(
         facts=facts,
         roster=roster,
-        family="binomial",
+        family=family,
         response=response,
         columns=tuple(columns),
         offset=None,
@@ -654,7 +702,9 @@ def tell_sums(me: Party, *, layout: dict[str, Any], mu: int) -> Release:
     shape = UnitSums(statistic, me.name)
     values = design(me, statistic.features, filled=statistic.filled)
     present = statistic.present(me)
-    event = statistic._response(me) > 0 if shape.responds else present
+    event: NDArray[Any] = present
+    if shape.responds:
+        event = statistic._response(me) if statistic.family == "poisson" else statistic._response(me) > 0
     sums = shape.exact(values, present, event, me.randomness)
     noise = skellam(me.randomness, Fraction(mu), shape.size) if mu else np.zeros(shape.size, dtype=np.int64)
     return Release(sums + noise, "noisy sums of this party's features and of their squares")

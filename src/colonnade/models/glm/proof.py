@@ -11,7 +11,7 @@ With psi_r for the records, all random over K:
 
 In the round of errors r takes the place of W, and what is opened is (r x u) (r x u + g s). Noisy scores (`private.py`)
 open X' r, which is (x u) r; noisy information (`private_fit.py`) X' W X, and beside it the sum of what stands in the
-place of r, no product, with the weight t.
+place of r, no product, with the weight t; noisy variation the same with r^2 for W, alone.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ScoreProof:
     def _turned(self, factor: Residues, weights: Residues) -> Residues:
         """c re + s im, and s re - c im; of exponentials c times them."""
         field = self.extension.field
-        if self.layout.family == "poisson":
+        if not self.layout.complex_factors:
             return field.mul(factor[..., None], weights[:, None])
         half = factor.shape[2] // 2
         re, im = (np.ascontiguousarray(part)[..., None] for part in (factor[:, :, :half], factor[:, :, half:]))
@@ -173,16 +173,23 @@ class NoisyScoreProof(ScoreProof):
         yield Factors(extension.project(layout.held_columns(me, chunk), self.columns), extension.embed(residual))
 
 
-class InformationProof(ScoreProof):
+class VariationProof(ScoreProof):
+    """X' W X is opened, and the factors carry all of W."""
+
+    def opening_weights(self) -> Residues:
+        return gram_weights(self.extension, self.columns)
+
+    def _score(self, residual: Residues) -> Residues:
+        return self.extension.zeros(residual.shape[1:])
+
+
+class InformationProof(VariationProof):
     """X' W X is opened, and `counted` times the sum of the records' presence, which was dealt again before W."""
 
     layout: NoisyInformation
 
     def opening_weights(self) -> Residues:
-        return np.concatenate([gram_weights(self.extension, self.columns), self.others], axis=1)
-
-    def _score(self, residual: Residues) -> Residues:
-        return self.extension.zeros(residual.shape[1:])
+        return np.concatenate([super().opening_weights(), self.others], axis=1)
 
     def sums(self, me: Party) -> Residues:
         layout, field, total = self.layout, self.extension.field, self.extension.field.zeros(())

@@ -209,6 +209,11 @@ class ScoreLayout(FilledRecords, HeldNoise):
         return self.expansion.width
 
     @property
+    def complex_factors(self) -> bool:
+        """Whether factors are cosines and sines; otherwise they are exponentials."""
+        return self.family == "binomial"
+
+    @property
     def last_width(self) -> int:
         """Columns that the response holder shares beside its row: factors, weighted response, presence scores."""
         return (self.factor_width + PROJECTED if self.errors else 2 * self.factor_width) + 1
@@ -442,7 +447,7 @@ class ScoreLayout(FilledRecords, HeldNoise):
 
     def _times(self, a: Residues, b: Residues) -> Product:
         """Of two factors: complex numbers as (cosines, sines), or exponentials."""
-        if self.family == "poisson":
+        if not self.complex_factors:
             return multiply(self.field, a, b)
         half = a.shape[2] // 2
         (re_a, im_a), (re_b, im_b) = ((factor[:, :, :half], factor[:, :, half:]) for factor in (a, b))

@@ -69,8 +69,8 @@ class Regress(Method[Regression]):
     Without epsilon the moments are exact: every party must allow "exact-moments". Either way it must allow "presence"
     (the response holder sees the mask; without epsilon the share holders do too, with epsilon the other parties see
     that of the response holder). With epsilon, gamma is at most 2^14. Logistic and Poisson regression need
-    "exact-scores" in place of "exact-moments". Logistic regression with epsilon needs neither: it uses complete
-    records, and nobody is told the mask.
+    "exact-scores" in place of "exact-moments". With epsilon they need neither: they use complete records, and
+    nobody is told the mask.
 
     Returns
     -------
@@ -101,7 +101,8 @@ class Regress(Method[Regression]):
         Family,
         Option(
             "Of the response: a binary column is binomial (logistic regression; its second category is the event), a"
-            " count poisson (log link). Both by score equations over complete records, weighed for what is missing.",
+            " count poisson (log link). Both by score equations over complete records, weighed for what is missing"
+            " (with epsilon not weighed).",
         ),
     ] = "gaussian"
     offset: Annotated[
@@ -189,13 +190,6 @@ class Regress(Method[Regression]):
 
     def check(self) -> None:
         check_budget(self.epsilon, self.delta)
-        if self.family == "poisson" and self.epsilon is not None:
-            raise BadArguments(
-                "family='poisson' has no private fit, since no bound of a residual is known; leave epsilon out (each"
-                " party must then allow 'exact-scores'), or take family='gaussian', a linear model of the count."
-            )
-        if self.family == "binomial" and self.epsilon is not None and self.offset is not None:
-            raise BadArguments("a private fit of family='binomial' has no offset; leave offset or epsilon out.")
         if self.family != "gaussian" and self.missing not in ("combined", "complete-case"):
             raise BadArguments(
                 f"family={self.family!r} has no missing={self.missing!r}; leave it out, or take 'complete-case'."
@@ -260,9 +254,16 @@ class Regress(Method[Regression]):
             columns = formula.columns
         aside = (self.clusters, self.weights)
         names = regression_columns(facts, self.response, columns, offset=self.offset, aside=aside)
-        if self.family == "binomial" and self.epsilon is not None:
+        if self.family != "gaussian" and self.epsilon is not None:
             return PrivateGeneralizedFit(
-                facts, roster, names=names, epsilon=self.epsilon, delta=self.delta, verify=self.verify
+                facts,
+                roster,
+                family=self.family,
+                names=names,
+                offset=self.offset,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                verify=self.verify,
             )
         if self.family != "gaussian":
             return GeneralizedFit(
@@ -310,7 +311,7 @@ class Regress(Method[Regression]):
 
     @classmethod
     def attacks(cls) -> tuple[Attack, ...]:
-        from colonnade.models.glm.attacks import logistic_attacks
+        from colonnade.models.glm.attacks import logistic_attacks, poisson_attacks
         from colonnade.models.linear.attacks import regress_attacks
 
-        return (*regress_attacks(), *logistic_attacks())
+        return (*regress_attacks(), *logistic_attacks(), *poisson_attacks())
