@@ -23,6 +23,14 @@ Seen before the last changes, and so not fresh: "zero-inflated" (all cells) and 
 chosen on the designs above which of two rules adds to the variance; "institutions 30000" (MAR in the response, other
 seeds), before a block counted as unlikely in comparison with its average.
 
+Changed on 18 November 2026, after the page of 60 simulations a cell had one silent cell ("zero-inflated", MAR in the
+response): where group errors of the Gaussian fit are more than 5 % above those of normal theory, what may be left of
+its bias counts by an upper limit over all coefficients (`robust.largest_mean_square`), and a fit with errors more than
+35 % above whose two estimates differ is "not valid". Points did not change. This was chosen on amounts with other
+shares of zeros (50 to 90 %), other tails and other effects than here, on `CHOSEN_ON`, and before the judging cells were
+run again. Wanted of these with other seeds (from 4,000 on, 60 simulations): no silent cell, and no more than 20 % of
+the fits warned in gaussian, half-binary, "three levels", "squares", ACS and rand_hie.
+
 QUICK=1 runs a tenth of the cells, drawn at random, with few repetitions, and writes no page.
 """
 
@@ -114,7 +122,7 @@ def fitted(records: Records, present: NDArray[np.bool_]) -> Fit:
     second = group_influences(augmented.patterns, moments)
     second += group_influences([augmented.pairs[pair] for pair in in_groups], list(in_groups.values()))
     covariance = correction * group_covariance(np.column_stack([influences, second]))
-    joined = combined(gaussian.params, augmented.params, covariance, GROUPS)
+    joined = combined(gaussian.params, augmented.params, covariance, GROUPS, gaussian.cov)
     errors = np.sqrt(np.diag(covariance[width:, width:]))
     estimates["combined"] = (joined.params, np.sqrt(np.diag(joined.cov)), student)
     estimates["weighted"] = (augmented.params, errors, student)
@@ -126,6 +134,7 @@ def fitted(records: Records, present: NDArray[np.bool_]) -> Fit:
         pvalue=joined.test.pvalue,
         share=joined.share,
         difference=largest_difference(gaussian.params, augmented.params, errors),
+        excess=joined.excess,
     )
     return Fit(estimates, verdict(selection).startswith("Not valid"))
 

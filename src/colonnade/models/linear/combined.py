@@ -54,7 +54,8 @@ class CombinedFit(Procedure[Regression]):
         clusters: str | None = None,
         weights: str | None = None,
     ) -> None:
-        roster.require_committee(pair=False, instead='missing="em"')
+        alone = clusters is None and weights is None  # which EM has not
+        roster.require_committee(pair=False, instead='missing="em"' if alone else "")
         self.minimum_joint, self.gamma, self.response = minimum_joint, gamma, names[-1]
         self.first = MomentFit(facts, roster, names=names, gamma=gamma, estimator=estimate, verify=verify)
         groups = GROUPS if clusters is not None else max(2, min(GROUPS, facts.n // SMALLEST_GROUP))
@@ -133,7 +134,7 @@ class CombinedFit(Procedure[Regression]):
                 rsquared=1.0 - augmented.residual / augmented.total,
             )
         elif tested:
-            joined = combined(gaussian.params, augmented.params, covariance, groups)
+            joined = combined(gaussian.params, augmented.params, covariance, groups, gaussian.cov)
         else:
             joined = Combination(gaussian.params, covariance[:width, :width], 0.0, UNTESTED)
         selection = Selection(
@@ -146,6 +147,7 @@ class CombinedFit(Procedure[Regression]):
             difference=largest_difference(gaussian.params, augmented.params, np.sqrt(np.diag(weighted_cov))),
             rare=rare_levels(observed, fit),
             tested=tested,
+            excess=joined.excess if self.layout.clusters is None else 0.0,
         )
         of_features = {
             "combined": replace(of_combined, params=joined.params, cov=joined.cov),

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import brentq
+from scipy.stats import chi2, ncx2
 from scipy.stats import f as f_distribution
 
 from colonnade.models.linear.gaussian import standard_regression
@@ -29,6 +31,13 @@ REJECTED = 0.05
 """The level at which the two estimates are said to differ."""
 GROUPS = 200
 """Random groups of records: the relative error of a standard error is then 5 %."""
+NORMAL_EXCESS = 0.05
+"""`excess_error` beyond which columns count as not normal: the Gaussian fit's bias is then bounded by the two
+estimates' difference, not by the law."""
+DOUBT = 0.1
+"""The chance with which a bias is larger than the bound."""
+LARGEST_STATISTIC = 1e4
+"""Beyond it nothing of the Gaussian fit is left, and so nothing of its bias."""
 
 
 def patterns_of(rows: Matrix) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -144,15 +153,44 @@ class Combination:
     cov: Matrix
     share: float
     test: Difference
+    excess: float = 0.0
+    """`excess_error` of the first."""
 
 
-def combined(first: Vector, second: Vector, covariance: Matrix, groups: int) -> Combination:
+def excess_error(covariance: Matrix, likelihood: Matrix) -> float:
+    """The mean over the slopes of log(error by groups / error by the likelihood), both of the Gaussian fit.
+
+    0 but for chance, about (2 G slopes)^-1/2, where columns are jointly normal; it grows with the tails of the columns,
+    and with what records of one group have in common."""
+    ratio = np.diag(covariance)[1:] / np.maximum(np.diag(likelihood)[1:], 1e-300)
+    return 0.5 * float(np.mean(np.log(np.maximum(ratio, 1e-300)))) if len(ratio) else 0.0
+
+
+def largest_mean_square(test: Difference, mean: float) -> float:
+    """An upper limit (at `DOUBT`) of the mean square of a true difference, in units of its variance, over the
+    directions in which the two estimates can differ: that noncentrality at which so small a T^2 is as rare."""
+    if not test.size:
+        return 0.0
+    statistic = min(test.statistic / mean * test.size, LARGEST_STATISTIC)
+    if chi2.cdf(statistic, test.size) <= DOUBT:
+        return 0.0
+    most = 2 * statistic + 50.0
+    return float(brentq(lambda size: ncx2.cdf(statistic, test.size, size) - DOUBT, 1e-9, most)) / test.size
+
+
+def combined(
+    first: Vector, second: Vector, covariance: Matrix, groups: int, likelihood: Matrix | None = None
+) -> Combination:
     """first + share (second - first), with share = (1 - E[T^2] / T^2)_+ of Hausman's T^2 and its mean under equality.
 
     Stein's rule: near equality it is the efficient estimate, far from it the other. What is left of the first one's
     bias is (1 - share) d with d = second - first. Its square is added to the variance, so that an interval covers on
     the way between the two: all of it where the test rejects, what exceeds the variance of d where it does not.
-    `covariance` is that of (first, second).
+    `covariance` is that of (first, second), `likelihood` that of the first by its own law.
+
+    One d is as noisy as the bias that it shows: where it is small by chance, so is what is added. Where the first one's
+    errors show that its law does not hold (`NORMAL_EXCESS`), the square that is added is at least the largest mean
+    square that all coefficients together allow.
     """
     width = len(first)
     e, c, w = covariance[:width, :width], covariance[:width, width:], covariance[width:, width:]
@@ -163,5 +201,8 @@ def combined(first: Vector, second: Vector, covariance: Matrix, groups: int) -> 
     share = max(0.0, 1.0 - mean / test.statistic) if test.statistic > 0 else 0.0
     cov = (1 - share) ** 2 * e + share * (1 - share) * (c + c.T) + share**2 * w
     expected = np.zeros(width) if test.pvalue < REJECTED else np.diag(apart)
-    left = (1 - share) ** 2 * np.maximum(0.0, difference**2 - expected)
-    return Combination(first + share * difference, cov + np.diag(left), share, test)
+    bias = np.maximum(0.0, difference**2 - expected)
+    excess = 0.0 if likelihood is None else excess_error(e, likelihood)
+    if excess > NORMAL_EXCESS:
+        bias = np.maximum(bias, largest_mean_square(test, mean) * np.diag(apart))
+    return Combination(first + share * difference, cov + np.diag((1 - share) ** 2 * bias), share, test, excess)

@@ -13,6 +13,7 @@ import numpy as np
 from colonnade.formatting import number
 from colonnade.models.linear.propensity import CAP, RARE, UNLIKELY
 from colonnade.models.linear.result import NOT_VALID
+from colonnade.models.linear.robust import REJECTED
 from colonnade.statistics.gaussian_em import Vector
 
 UNLIKELY_SHARE = 0.10
@@ -22,6 +23,10 @@ DRAWN = 0.5
 """How far the weighted moments may have been drawn towards the Gaussian fit's."""
 LEFT = 2.0
 """Standard errors of the weighted estimate that the combination may be away from it, in any coefficient."""
+
+UNSTEADY = 0.3
+"""`robust.excess_error` beyond which a few records decide the errors too: where the two estimates also differ, neither
+is known well enough."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class Selection:
     rare: tuple[str, ...] = ()
     """Covariates' levels with few records."""
     tested: bool = True
+    excess: float = 0.0
+    """`robust.excess_error` of the Gaussian fit; 0 where groups are clusters, which have another reason for it."""
 
     def findings(self) -> tuple[Finding, ...]:
         out = []
@@ -70,6 +77,15 @@ class Selection:
                 Finding(
                     f"the Gaussian fit and the presence-weighted estimate differ by {self.difference:.1f} standard"
                     f" errors in a coefficient, and only {self.share:.0%} of the latter could be used",
+                    True,
+                )
+            )
+        if self.tested and self.excess > UNSTEADY and self.pvalue < REJECTED:
+            out.append(
+                Finding(
+                    "the Gaussian fit and the presence-weighted estimate differ (Hausman's test: p ="
+                    f" {self.pvalue:.2g}), and columns have such tails that few records decide (errors by groups are"
+                    f" {np.expm1(self.excess):.0%} larger than by normal theory); logarithms of amounts may help",
                     True,
                 )
             )
