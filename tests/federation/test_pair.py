@@ -13,6 +13,7 @@ import pytest
 import colonnade as co
 from colonnade.data.column import Column, Columns
 from colonnade.errors import (
+    BadArguments,
     BeyondReservation,
     ModulusTooSmall,
     PartyLost,
@@ -39,6 +40,7 @@ COLUMNS = Columns(
         Column(name="d", kind="binary", categories=("0", "1")),
         Column(name="k", kind="categorical", categories=tuple(map(str, range(30)))),
         Column(name="l", kind="categorical", categories=tuple(map(str, range(20)))),
+        Column(name="v", kind="count", lower=0, upper=9),
     ]
 )
 
@@ -54,10 +56,11 @@ def blocks(parties: int = 2, n: int = 300) -> dict[str, pd.DataFrame]:
             "y": rng.uniform(-1, 1, n),
             "d": rng.integers(0, 2, n).astype(str),
             "l": rng.integers(0, 20, n).astype(str),
+            "v": rng.integers(0, 10, n),
         }
     )
-    held = {"bank": ["x", "k"], "court": ["y", "d", "l"]}
-    held = held if parties == 2 else {"bank": ["x", "k"], "court": ["y", "d"], "office": ["l"]}
+    held = {"bank": ["x", "k"], "court": ["y", "d", "v", "l"]}
+    held = held if parties == 2 else {"bank": ["x", "k"], "court": ["y", "d", "v"], "office": ["l"]}
     return {party: frame[["id", *names]] for party, names in held.items()}
 
 
@@ -121,11 +124,35 @@ def test_pair_is_written_in_the_files(tmp_path: Path) -> None:
     assert ConsortiumFile.from_toml(tmp_path / "consortium.toml").committee == "pair"
 
 
-def test_what_needs_more_than_one_product_is_refused_with_a_cure(federation: Federation) -> None:
-    with pytest.raises(TooFewHolders, match='choose missing="em"'):
-        federation.plan(co.Regress(response="y", columns=("x",)))
-    with pytest.raises(TooFewHolders, match="holder ="):
-        federation.plan(co.Regress(response="d", columns=("x",), family="binomial"))
+HOLDER = r"alone cannot; add an independent holder"
+DEEPER = {
+    "weights that depend on records": (co.Regress(response="y", columns=("x",)), 'alone cannot; choose missing="em"'),
+    "survey weights": (co.Regress(response="y", columns=("x",), weights="v"), HOLDER),
+    "clusters": (co.Regress(response="y", columns=("x", "v"), clusters="v"), HOLDER),
+    "logistic regression": (co.Regress(response="d", columns=("x",), family="binomial"), HOLDER),
+    "private logistic regression": (co.Regress(response="d", columns=("x",), family="binomial", epsilon=1.0), HOLDER),
+    "Poisson regression": (co.Regress(response="v", columns=("x",), family="poisson"), HOLDER),
+    "selection from a Poisson fit": (co.Select(response="v", columns=("x",), family="poisson", solver="wald"), HOLDER),
+    "a classifier in rounds": (
+        co.Classify(response="d", columns=("x",), solver="rounds"),
+        "multiply once; leave solver out",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEEPER)
+def test_what_needs_more_than_one_product_is_refused_before_anything_is_spent(
+    federation: Federation, name: str
+) -> None:
+    method, cure = DEEPER[name]
+    ledgers = {party: federation.transport[party].ledger for party in federation.roster.names}  # type: ignore[index]
+    before = {party: ledger.chain.head() for party, ledger in ledgers.items()}
+    with pytest.raises((TooFewHolders, BadArguments), match=cure):
+        federation.run(method)
+    assert {party: ledger.chain.head() for party, ledger in ledgers.items()} == before
+
+
+def test_numbers_that_words_of_a_pair_do_not_hold_are_refused(federation: Federation) -> None:
     with pytest.raises(ModulusTooSmall, match="smaller gamma"):
         federation.plan(co.Moments(epsilon=None, gamma=2**26))
 

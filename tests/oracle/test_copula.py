@@ -19,7 +19,7 @@ from colonnade.federation.method import NoEstimate
 from colonnade.privacy.accounting import guarantee
 from colonnade.synthesis.copula.procedure import CopulaReleases, default_clip
 from colonnade.synthesis.method import Synthesize
-from support.small import COLUMNS, computing_by, three_overlapping_blocks, three_parties
+from support.small import COLUMNS, committee_of, computing_by, three_parties
 
 EXACT = ("presence", "exact-marginals", "exact-moments")
 NAMES = ("height", "weight", "income", "visits", "sued", "rating", "sector")
@@ -136,10 +136,10 @@ def test_fresh_rows_have_the_pooled_marginals(exact: Any) -> None:
     assert joined.empty, "no row of the cohort is released"
 
 
-def test_clipping_leaves_the_correlations_alone(exact: Any, tmp_path: Path) -> None:
+def test_clipping_leaves_the_correlations_alone(exact: Any, tmp_path: Path, engine: str) -> None:
     """The default clip shortens some rows; what it takes from the variances is put back."""
     table, result = exact
-    with federation(tmp_path, table, allow=EXACT, seed=1) as parties:
+    with federation(tmp_path, table, allow=EXACT, seed=1, **committee_of(engine)) as parties:
         clipped = Synthesize(model="copula", epsilon=None, gamma=2**14).fit(parties)
     places = [np.ix_(in_order(fit, list(NAMES)), in_order(fit, list(NAMES))) for fit in (clipped, result)]
     assert np.abs(clipped.model.correlation[places[0]] - result.model.correlation[places[1]]).max() < 0.03
@@ -230,14 +230,14 @@ def test_records_of_a_pattern_that_is_not_declared_are_left_out(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace"])
-def test_the_plan_costs_what_was_asked_for(tmp_path: Path, relation: Any) -> None:
-    with three_parties(tmp_path) as parties:
+def test_the_plan_costs_what_was_asked_for(tmp_path: Path, relation: Any, engine: str) -> None:
+    with three_parties(tmp_path, **committee_of(engine)) as parties:
         method = Synthesize(model="copula", epsilon=2.0, delta=1e-5, relation=relation)
         plan = parties.plan(method)
         total = plan.total(relation=relation).epsilon
         assert 1.9 < total <= 2.0
         known = parties.plan(Synthesize(model="copula", epsilon=2.0, delta=1e-5, relation=relation, presence="known"))
-        assert math.isinf(known.total().epsilon), "the mask to the share holders has no bound"
+        assert math.isinf(known.total().epsilon), "the mask that others see has no bound"
         marginals, moments = CopulaReleases(method, parties.facts, parties.roster).costs(1)
         alone = guarantee([marginals], delta=1e-5, relation=relation).epsilon
         assert 0.2 < alone < 0.8, "a tenth of 1 / noise^2 is about a third of epsilon"
@@ -254,8 +254,8 @@ def test_the_plan_costs_what_was_asked_for(tmp_path: Path, relation: Any) -> Non
             assert words in text
 
 
-def test_more_for_the_marginals_is_less_for_the_moments(tmp_path: Path) -> None:
-    with three_parties(tmp_path) as parties:
+def test_more_for_the_marginals_is_less_for_the_moments(tmp_path: Path, engine: str) -> None:
+    with three_parties(tmp_path, **committee_of(engine)) as parties:
         few, many = (
             CopulaReleases(Synthesize(model="copula", epsilon=1.0, marginal_share=share), parties.facts, parties.roster)
             for share in (0.1, 0.5)
@@ -269,16 +269,16 @@ def test_more_for_the_marginals_is_less_for_the_moments(tmp_path: Path) -> None:
 # --- difficult data ----------------------------------------------------------------------------------------------
 
 
-def test_a_column_with_one_category_is_constant_and_correlated_with_nothing(tmp_path: Path) -> None:
+def test_a_column_with_one_category_is_constant_and_correlated_with_nothing(tmp_path: Path, engine: str) -> None:
     table = pooled_table(600).assign(sector="farming")
-    with federation(tmp_path, table, allow=EXACT, seed=1) as parties:
+    with federation(tmp_path, table, allow=EXACT, seed=1, **committee_of(engine)) as parties:
         result = Synthesize(model="copula", epsilon=None).fit(parties)
     (place,) = in_order(result, ["sector"])
     assert np.delete(result.model.correlation[place], place) == pytest.approx(0.0, abs=1e-9)
     assert set(result.sample(500)["sector"]) == {"farming"}
 
 
-def test_a_declared_single_category_is_legal(tmp_path: Path) -> None:
+def test_a_declared_single_category_is_legal(tmp_path: Path, engine: str) -> None:
     columns = Columns(
         [
             *(one for one in DECLARED.values() if one.name != "sector"),
@@ -286,40 +286,40 @@ def test_a_declared_single_category_is_legal(tmp_path: Path) -> None:
         ]
     )
     table = pooled_table(400).assign(sector="farming")
-    with federation(tmp_path, table, columns=columns, seed=1) as parties:
+    with federation(tmp_path, table, columns=columns, seed=1, **committee_of(engine)) as parties:
         result = Synthesize(model="copula", epsilon=50.0, delta=1e-5).fit(parties)
     assert set(result.sample(50)["sector"]) == {"farming"}
 
 
-def test_two_records_are_too_few_to_say_anything(tmp_path: Path) -> None:
-    with federation(tmp_path, pooled_table(2), seed=1) as parties:
+def test_two_records_are_too_few_to_say_anything(tmp_path: Path, engine: str) -> None:
+    with federation(tmp_path, pooled_table(2), seed=1, **committee_of(engine)) as parties:
         result = Synthesize(model="copula", epsilon=1.0).fit(parties, sure=True)
     assert isinstance(result, NoEstimate)
     assert "leave them out" in result.reason
 
 
-def test_two_records_without_noise_are_a_table(tmp_path: Path) -> None:
-    with federation(tmp_path, pooled_table(2), seed=1, allow=EXACT) as parties:
+def test_two_records_without_noise_are_a_table(tmp_path: Path, engine: str) -> None:
+    with federation(tmp_path, pooled_table(2), seed=1, allow=EXACT, **committee_of(engine)) as parties:
         fresh = Synthesize(model="copula", epsilon=None, presence="known", rows=20).fit(parties).sample()
     for name, column in DECLARED.items():
         column.encode(fresh[name])
     assert len(fresh) == 20
 
 
-def test_a_party_with_few_records_is_named(tmp_path: Path) -> None:
+def test_a_party_with_few_records_is_named(tmp_path: Path, engine: str) -> None:
     """At epsilon 1 the noise of a presence count is about 10, and `third` has one record."""
     table = pooled_table(3000)
     blocks = {party: table[["id", *names]] for party, names in OWNERS.items()}
     blocks["third"] = blocks["third"].iloc[:1]
-    with three_parties(tmp_path, blocks=blocks, columns=DECLARED, seed=1) as parties:
+    with three_parties(tmp_path, columns=DECLARED, seed=1, **computing_by(engine, blocks)) as parties:
         result = Synthesize(model="copula", epsilon=1.0).fit(parties)
     assert isinstance(result, NoEstimate)
     assert "'third' seems to have" in result.reason
 
 
-def test_noise_never_leaves_the_domains(tmp_path: Path) -> None:
+def test_noise_never_leaves_the_domains(tmp_path: Path, engine: str) -> None:
     """Three parties of 45 records each, with noise far larger than any count would be at epsilon 1."""
-    with three_parties(tmp_path, seed=4, allow=("presence",)) as parties:
+    with three_parties(tmp_path, seed=4, allow=("presence",), **committee_of(engine)) as parties:
         for presence in ("secret", "known"):
             result = Synthesize(model="copula", epsilon=30.0, delta=1e-3, rows=300, presence=presence).fit(parties)
             for name, column in COLUMNS.items():
@@ -374,9 +374,8 @@ def test_wrong_options_are_refused_at_once(options: Any, error: Any, says: str) 
         Synthesize(**options)
 
 
-def test_what_the_facts_do_not_allow_is_refused_in_the_plan(tmp_path: Path) -> None:
-    blocks = three_overlapping_blocks()
-    with three_parties(tmp_path / "a", blocks=blocks) as parties:
+def test_what_the_facts_do_not_allow_is_refused_in_the_plan(tmp_path: Path, engine: str) -> None:
+    with three_parties(tmp_path, **committee_of(engine)) as parties:
         with pytest.raises(UnknownColumn):
             parties.plan(Synthesize(model="copula", columns=("nobody",)))
         with pytest.raises(BadPrivacyParameter, match="none of the columns"):

@@ -33,7 +33,7 @@ from colonnade.synthesis.method import Synthesize
 from colonnade.synthesis.table import read_table
 from support.fields import CATEGORIES, dependent_blocks
 from support.plans import plan_of_stages
-from support.small import COLUMNS, computing_by, three_overlapping_blocks, three_parties
+from support.small import COLUMNS, committee_of, computing_by, three_overlapping_blocks, three_parties
 
 ALLOW = ("exact-tables", "fm-sketches")
 N, SKETCHES, BINS = 600, 3000, 3
@@ -130,10 +130,10 @@ def computing(
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_tables_are_those_of_the_pooled_records(name: str, federation: Federation, blocks: Any) -> None:
+def test_tables_are_those_of_the_pooled_records(name: str, computing: Computing) -> None:
     """One column, two of one party, two of two parties, either order, in the bins that every encoder has. Records that
     one of the parties lacks are counted nowhere."""
-    make, tolerance = ENCODERS[name]
+    (federation, blocks), (make, tolerance) = computing, ENCODERS[name]
     with counting(federation, make) as (tables, schema):
         bins = column_bins(schema, BINS)
         sets = [("age",), ("sector",), ("age", "visits"), ("sector", "rating"), ("age", "sued"), ("rating", "visits")]
@@ -149,7 +149,8 @@ def test_tables_are_those_of_the_pooled_records(name: str, federation: Federatio
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_what_it_costs_is_stated_for_every_data_party(name: str, federation: Federation) -> None:
+def test_what_it_costs_is_stated_for_every_data_party(name: str, computing: Computing) -> None:
+    federation, _ = computing
     encoder = ENCODERS[name][0](Schema.declared(federation.facts, bins=5), federation.roster)
     for party in federation.facts.parties:
         spent = [stage.costs[party] for stage in encoder.stages if party in stage.costs]
@@ -271,8 +272,8 @@ def test_triples_take_the_place_of_their_pairs(tmp_path: Path, engine: str) -> N
     assert {len(table) for table in without.details["tables"]} == {2}
 
 
-def test_the_plan_spends_what_was_asked_for_in_both_views(tmp_path: Path) -> None:
-    with three_parties(tmp_path) as federation:
+def test_the_plan_spends_what_was_asked_for_in_both_views(tmp_path: Path, engine: str) -> None:
+    with three_parties(tmp_path, **committee_of(engine)) as federation:
         for view, relation in itertools.product(("client", "server"), ("zero-out", "replace")):
             method = field(epsilon=0.7, delta=1e-5, view=view, relation=relation, cuts="declared")
             total = federation.plan(method).total(relation=relation).epsilon
@@ -328,9 +329,9 @@ def test_second_moments_and_what_rests_on_them_are_those_of_the_pooled_records(t
     assert "released numbers" in table.valid_for(("age", "sued"))
 
 
-def test_second_moments_of_records_that_parties_lack_stand_for_all(tmp_path: Path) -> None:
+def test_second_moments_of_records_that_parties_lack_stand_for_all(tmp_path: Path, engine: str) -> None:
     blocks = three_overlapping_blocks(N)
-    with three_parties(tmp_path, allow=EXACT, seed=1, blocks=blocks) as federation:
+    with three_parties(tmp_path, allow=EXACT, seed=1, **computing_by(engine, blocks)) as federation:
         table = field(epsilon=None, tables=2, **SMALL).fit(federation, sure=True)
     found = table.analyse(mean("age")).iloc[0]
     own = blocks["clinic"]["age"]
@@ -338,16 +339,16 @@ def test_second_moments_of_records_that_parties_lack_stand_for_all(tmp_path: Pat
     assert found["standard_error"] == pytest.approx(own.std() / math.sqrt(len(own)), rel=0.1), "fewer records, not n"
 
 
-def test_second_moments_have_their_noise_and_their_cost(tmp_path: Path) -> None:
+def test_second_moments_have_their_noise_and_their_cost(tmp_path: Path, engine: str) -> None:
     """The sum of squared noise of 27 entries in units of its sd: chi squared, within 1e-4 on each side."""
     blocks = dependent_blocks(900)
     real = blocks["clinic"].merge(blocks["court"]).merge(blocks["bank"])
     method = field(epsilon=3.0, delta=1e-5, cuts="declared", verify=False, **SMALL)
-    with three_parties(tmp_path, blocks=blocks, seed=3) as federation:
+    with three_parties(tmp_path, seed=3, **computing_by(engine, blocks)) as federation:
         plan = federation.plan(method)
         procedure = FieldSynthesis(method, federation.facts, federation.roster)
         assert 2.9 < plan.total().epsilon <= 3.0
-        cost = plan.stage("second moments: share rows").costs
+        cost = plan.stage(f"second moments: {'share' if engine == 'holders' else 'exchange'} rows").costs
         assert {party for party in federation.facts.parties if cost[party].mechanism == "free"} == set()
         table = method.fit(federation, sure=True)
     assert procedure.moments is not None
@@ -423,7 +424,7 @@ def test_an_empty_cell_is_a_value_of_its_own(tmp_path: Path, engine: str) -> Non
     assert (synthetic.loc[synthetic["rating"].isna(), "sued"] == "yes").mean() > 0.95
 
 
-def test_columns_without_dependence_get_the_budget_of_the_last_round(tmp_path: Path) -> None:
+def test_columns_without_dependence_get_the_budget_of_the_last_round(tmp_path: Path, engine: str) -> None:
     """Three independent columns at three parties, verified, the noise off: no pair stands out, so that the last round
     opens the columns alone, with all of its units. They are the exact counts."""
     n = 600
@@ -435,7 +436,7 @@ def test_columns_without_dependence_get_the_budget_of_the_last_round(tmp_path: P
     }
     method = field(epsilon=None, cells=5, columns=("visits", "sued", "rating"), tables=7)
     asked: dict[int, Sequence[TableQuery]] = {}
-    with three_parties(tmp_path, blocks=blocks, allow=ALLOW, seed=1) as federation:
+    with three_parties(tmp_path, allow=ALLOW, seed=1, **computing_by(engine, blocks)) as federation:
         procedure = FieldSynthesis(method, federation.facts, federation.roster)
         with federation.open(federation.plan(method)) as job:
 
@@ -476,13 +477,14 @@ def test_impossible_options_are_refused(options: dict[str, Any], error: type[Exc
         field(**options)
 
 
-def test_a_clique_limit_that_cannot_be_met_names_the_columns(tmp_path: Path) -> None:
-    with three_parties(tmp_path) as federation, pytest.raises(NotEstimable, match=r"age \(40\).*raise max_clique"):
+def test_a_clique_limit_that_cannot_be_met_names_the_columns(tmp_path: Path, engine: str) -> None:
+    refused = pytest.raises(NotEstimable, match=r"age \(40\).*raise max_clique")
+    with three_parties(tmp_path, **committee_of(engine)) as federation, refused:
         federation.plan(field(cells=40, max_clique=50))
 
 
-def test_exact_tables_must_be_allowed(tmp_path: Path) -> None:
-    with three_parties(tmp_path) as federation:
+def test_exact_tables_must_be_allowed(tmp_path: Path, engine: str) -> None:
+    with three_parties(tmp_path, **committee_of(engine)) as federation:
         assert "unbounded" in str(federation.plan(field(epsilon=None)).total())
         with pytest.raises(UnboundedNotAllowed):
             field(epsilon=None).fit(federation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +11,12 @@ import pytest
 from formulaic import Formula
 
 from colonnade.data.column import Column, Columns
-from colonnade.errors import BadArguments, ColonnadeError, SchemaError, UnknownColumn
+from colonnade.errors import BadArguments, ColonnadeError, SchemaError, TooFewHolders, UnknownColumn
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.models.linear.formula import FormulaDesign, FormulaFit, parsed
 from colonnade.models.linear.regress import Regress
+from support.small import computing_by
 
 COLUMNS = Columns(
     [
@@ -71,20 +72,21 @@ def split(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+def federation(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[Federation]:
     folder: Path = tmp_path_factory.mktemp("formula")
-    with Federation.local(
-        split(people()), key="id", columns=COLUMNS, home=folder, allow=["exact-polynomial", "exact-moments", "presence"]
-    ) as opened:
+    allow = ["exact-polynomial", "exact-moments", "presence"]
+    given = computing_by(engine, split(people()))
+    with Federation.local(key="id", columns=COLUMNS, home=folder, allow=allow, **given) as opened:
         yield opened
 
 
-def complete(table: pd.DataFrame) -> pd.DataFrame:
+def complete(table: pd.DataFrame, others: Sequence[str] = ("registry", "bank")) -> pd.DataFrame:
+    """The records that the clinic and these others have, with no empty cell there."""
     blocks = split(table)
     joined = blocks["clinic"]
-    for party in ("registry", "bank"):
+    for party in others:
         joined = joined.merge(blocks[party], on="id")
-    return joined.dropna()
+    return table[table["id"].isin(joined.dropna()["id"])].reset_index(drop=True)
 
 
 @pytest.mark.parametrize(
@@ -109,25 +111,40 @@ def test_the_design_is_formulaics(formula: str) -> None:
     np.testing.assert_array_equal(ours[:, -1], table["sbp"])
 
 
-def test_sums_of_products_across_parties_are_the_pooled_ones(federation: Federation) -> None:
-    method = Regress.from_formula(FULL, gamma=2**12)
+def finest(engine: str) -> int:
+    """The words of pairs hold gamma^k n of a product of k factors up to 2^58. The table is on the grid of both."""
+    return 2**12 if engine == "holders" else 2**7
+
+
+TWO = "sbp ~ age * bmi + bmi * smoker + I(age * bmi - bmi**2)"
+"""Of two parties' columns: what pairs compute."""
+
+
+def test_sums_of_products_across_parties_are_the_pooled_ones(federation: Federation, engine: str) -> None:
+    formula, others = (FULL, ("registry", "bank")) if engine == "holders" else (TWO, ("registry",))
+    method = Regress.from_formula(formula, gamma=finest(engine))
     procedure = method.procedure(federation.facts, federation.roster)
     assert isinstance(procedure, FormulaFit)
     result, _ = federation.run(method)
-    records = complete(people())
-    values = FormulaDesign.of(parsed(FULL), federation.facts).evaluated(records)
+    records = complete(people(), others)
+    values = FormulaDesign.of(parsed(formula), federation.facts).evaluated(records)
     assert result.nobs == len(records)
     keep = values[:, 1:]
     np.testing.assert_allclose(result.mu, keep.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(result.sigma, np.cov(keep.T, bias=True), rtol=1e-8, atol=1e-8)
 
 
-def test_the_fit_is_least_squares_on_complete_records(federation: Federation) -> None:
+def test_the_fit_is_least_squares_on_complete_records(federation: Federation, engine: str) -> None:
     import statsmodels.api as sm
 
-    fit = Regress.from_formula("sbp ~ age + bmi * smoker + C(region)").fit(federation)
-    records = complete(people())
-    design = Formula("age + bmi * smoker + C(region)").get_model_matrix(coded(records))
+    covariates, others = "age + bmi * smoker + C(region)", ["registry", "bank"]
+    if engine == "pair":
+        with pytest.raises(TooFewHolders, match="products of columns of at most two parties"):
+            federation.plan(Regress.from_formula(f"sbp ~ {covariates}"))
+        covariates, others = "age + bmi * smoker", ["registry"]
+    fit = Regress.from_formula(f"sbp ~ {covariates}", gamma=finest(engine)).fit(federation)
+    records = complete(people(), others)
+    design = Formula(covariates).get_model_matrix(coded(records))
     expected = sm.OLS(records["sbp"].to_numpy(), design.to_numpy()).fit()
     np.testing.assert_allclose(fit.params, expected.params, rtol=1e-6)
     np.testing.assert_allclose(fit.bse, expected.bse, rtol=1e-6)
@@ -145,18 +162,19 @@ def test_a_formula_without_products_is_the_regression_of_its_columns(federation:
     np.testing.assert_allclose(named.params, formula.params, rtol=1e-3, atol=1e-3)
 
 
-def test_noise_is_counted_in_cost_and_errors(federation: Federation) -> None:
-    method = Regress.from_formula("sbp ~ age + age:smoker", epsilon=1000.0)
+def test_noise_is_counted_in_cost_and_errors(federation: Federation, engine: str) -> None:
+    gamma = finest(engine)
+    method = Regress.from_formula("sbp ~ age + age:smoker", epsilon=1000.0, gamma=gamma)
     plan = federation.plan(method)
     assert "1e+03" in str(plan.total()) or "1000" in str(plan.total())
-    exact = federation.plan(Regress.from_formula("sbp ~ age + age:smoker"))
+    exact = federation.plan(Regress.from_formula("sbp ~ age + age:smoker", gamma=gamma))
     assert any("exact" in name for name in exact.unbounded())
     noisy = method.fit(federation)
-    clean = Regress.from_formula("sbp ~ age + age:smoker").fit(federation)
+    clean = Regress.from_formula("sbp ~ age + age:smoker", gamma=gamma).fit(federation)
     distance = (noisy.params - clean.params) / noisy.bse
     assert np.abs(distance).max() < 5
     assert (noisy.bse > clean.bse * 0.9).all()
-    more = federation.plan(Regress.from_formula("sbp ~ age * smoker * bmi", epsilon=1000.0))
+    more = federation.plan(Regress.from_formula("sbp ~ age * smoker * bmi", epsilon=1000.0, gamma=gamma))
     few, many = (next(note for note in each.notes if "sums over the records" in note) for each in (plan, more))
     assert few != many
 

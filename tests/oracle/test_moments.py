@@ -24,7 +24,7 @@ from colonnade.statistics import moments as module
 from colonnade.statistics.features import features
 from colonnade.statistics.moments import Moments
 from support.asking import asking
-from support.small import COLUMNS, computing_by, three_overlapping_blocks, three_parties
+from support.small import COLUMNS, committee_of, computing_by, three_overlapping_blocks, three_parties
 
 ALLOW = ("presence", "exact-moments")
 
@@ -149,8 +149,8 @@ def test_two_data_parties_need_an_independent_holder(tmp_path: Path) -> None:
         assert round(count) == np.all(mask == np.array(pattern), axis=1).sum()
 
 
-def test_the_plan_counts_the_joint_release_once(tmp_path: Path) -> None:
-    with three_parties(tmp_path, allow=ALLOW) as federation:
+def test_the_plan_counts_the_joint_release_once(tmp_path: Path, engine: str) -> None:
+    with three_parties(tmp_path, allow=ALLOW, **committee_of(engine)) as federation:
         plan = federation.plan(Moments(epsilon=1.0, presence="secret"))
         assert 0.99 < plan.total().epsilon <= 1.0
         for party in federation.facts.parties:
@@ -159,8 +159,8 @@ def test_the_plan_counts_the_joint_release_once(tmp_path: Path) -> None:
         assert known.total().unbounded == ("presence",)
 
 
-def test_presence_must_be_allowed_by_name(tmp_path: Path) -> None:
-    with three_parties(tmp_path) as federation:
+def test_presence_must_be_allowed_by_name(tmp_path: Path, engine: str) -> None:
+    with three_parties(tmp_path, **committee_of(engine)) as federation:
         with pytest.raises(UnboundedNotAllowed):
             Moments(epsilon=1.0).fit(federation)
         assert Moments(epsilon=1.0, presence="secret").fit(federation, sure=True).noise_sd > 0
@@ -210,9 +210,9 @@ def upper_triangles(row: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("presence", ["known", "secret", "ignore"])
-def test_the_sensitivity_bound_holds_and_is_nearly_reached(tmp_path: Path, presence: Any) -> None:
+def test_the_sensitivity_bound_holds_and_is_nearly_reached(tmp_path: Path, presence: Any, engine: str) -> None:
     """Numerical search over rows that obey the per-party bounds; the extreme row (+-1 everywhere) comes within 1 %."""
-    with three_parties(tmp_path, allow=ALLOW) as federation:
+    with three_parties(tmp_path, allow=ALLOW, **committee_of(engine)) as federation:
         layout = Moments(presence=presence, gamma=64).layout(federation.facts, federation.roster)
     widths = [sum(f.party == party for f in layout.features) for party in layout.parties]
     best = 0.0

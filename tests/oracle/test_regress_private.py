@@ -438,8 +438,8 @@ def opened(path: Path, engine: str, *, strangers: int = 0) -> Iterator[tuple[Fed
 
 
 @pytest.fixture(scope="module")
-def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Federation, dict[str, Array]]]:
-    with opened(tmp_path_factory.mktemp("private"), "holders") as federation:
+def parties(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[tuple[Federation, dict[str, Array]]]:
+    with opened(tmp_path_factory.mktemp("private"), engine) as federation:
         yield federation
 
 

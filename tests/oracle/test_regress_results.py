@@ -17,6 +17,7 @@ from colonnade.errors import BadArguments, NotEstimable, SchemaError
 from colonnade.models.linear.regress import Regress
 from colonnade.models.linear.result import Regression
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
+from support.small import computing_by
 from support.wages import ALLOW, COLUMNS, blocks_missing_at_random, complete_blocks, federation, pooled, whole_table
 
 SIZE, HOUSEHOLDS = 900, 60
@@ -130,9 +131,9 @@ def test_frames_have_the_names_that_others_know(clustered: tuple[Regression, pd.
             getattr(result, absent)
 
 
-def test_criteria_and_predictions_are_those_of_least_squares(tmp_path: Path) -> None:
+def test_criteria_and_predictions_are_those_of_least_squares(tmp_path: Path, engine: str) -> None:
     table = whole_table(600)
-    with federation(tmp_path, complete_blocks(table)) as parties:
+    with federation(tmp_path, **computing_by(engine, complete_blocks(table))) as parties:
         result = Regress(response="wage", missing="em").fit(parties)
     numbers = pooled(complete_blocks(table))
     oracle = sm.OLS(numbers["wage"], sm.add_constant(numbers.drop(columns="wage"))).fit()
@@ -153,9 +154,9 @@ def test_criteria_and_predictions_are_those_of_least_squares(tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def missing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Regression, pd.DataFrame]:
+def missing(tmp_path_factory: pytest.TempPathFactory, engine: str) -> tuple[Regression, pd.DataFrame]:
     blocks = blocks_missing_at_random(whole_table(SIZE))
-    with federation(tmp_path_factory.mktemp("missing"), blocks) as parties:
+    with federation(tmp_path_factory.mktemp("missing"), **computing_by(engine, blocks)) as parties:
         return Regress(response="wage", missing="em").fit(parties), pooled(blocks)
 
 

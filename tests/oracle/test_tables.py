@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from colonnade.data.column import Column, Columns
@@ -33,7 +33,7 @@ from colonnade.statistics import tables as module
 from colonnade.statistics.tables import TableComputation, Tables
 from support.asking import asking
 from support.patterns import FIVE_COLUMNS, blocks_of_every_pattern
-from support.small import COLUMNS, committee_of, computing_by, three_parties
+from support.small import COLUMNS, committee_of, computing_by, three_overlapping_blocks, three_parties
 
 ALLOW = ("exact-tables",)
 # Cut points written out by hand: age in 4 cells, visits (whole numbers from 0 to 9) in 4 cells.
@@ -120,10 +120,12 @@ def test_tables_equal_counting(
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Federation, dict[str, pd.DataFrame]]]:
-    blocks = blocks_of_every_pattern(42, seed=5)
-    with three_parties(tmp_path_factory.mktemp("tables"), blocks=blocks, allow=ALLOW) as federation:
-        yield federation, blocks
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, engine: str
+) -> Iterator[tuple[Federation, dict[str, pd.DataFrame]]]:
+    given = computing_by(engine, blocks_of_every_pattern(42, seed=5))
+    with three_parties(tmp_path_factory.mktemp("tables"), allow=ALLOW, **given) as federation:
+        yield federation, given["blocks"]
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -137,12 +139,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Federatio
     share_bytes=st.sampled_from([900, 1 << 20]),
 )
 def test_any_set_of_tables(
-    shared: tuple[Federation, dict[str, pd.DataFrame]], tables: list[tuple[str, ...]], share_bytes: int
+    shared: tuple[Federation, dict[str, pd.DataFrame]], engine: str, tables: list[tuple[str, ...]], share_bytes: int
 ) -> None:
     federation, blocks = shared
+    wanted = computed_by(engine, blocks, tuple(tables))
+    assume(wanted)
     with mock.patch.object(circuit, "SHARE_BYTES", share_bytes):
-        result = Tables(tables=tuple(tables), bins=4, epsilon=None).fit(federation)
-    for names in tables:
+        result = Tables(tables=wanted, bins=4, epsilon=None).fit(federation)
+    for names in wanted:
         assert np.array_equal(result[names], counted(blocks, names)), names
 
 
@@ -223,9 +227,10 @@ def test_noise_has_the_stated_size_and_the_split_is_kept(tmp_path: Path, engine:
     assert 0.95 < plan.total().epsilon <= 1.0
 
 
-def test_the_plan_counts_each_table_once_for_a_person(tmp_path: Path) -> None:
+def test_the_plan_counts_each_table_once_for_a_person(tmp_path: Path, engine: str) -> None:
     tables = (("age", "sector"), ("age", "sued"), ("sector",), ("age", "sued", "rating"))
-    with three_parties(tmp_path, allow=ALLOW) as federation:
+    tables = computed_by(engine, three_overlapping_blocks(), tables)
+    with three_parties(tmp_path, allow=ALLOW, **committee_of(engine)) as federation:
         plan = federation.plan(Tables(tables=tables, epsilon=1.0))
         assert 0.98 < plan.total().epsilon <= 1.0
         parts = {party: plan.total(party=party).epsilon for party in federation.facts.parties}
@@ -239,9 +244,9 @@ def test_the_plan_counts_each_table_once_for_a_person(tmp_path: Path) -> None:
         assert federation.plan(Tables(tables=tables, epsilon=None)).total().unbounded == ("exact-tables",)
 
 
-def test_more_tables_need_more_noise_and_the_server_view_less(tmp_path: Path) -> None:
+def test_more_tables_need_more_noise_and_the_server_view_less(tmp_path: Path, engine: str) -> None:
     """T tables need about T times the variance (Renyi composition); c = 1 of m = 3 colluders need 3/2 of it."""
-    with three_parties(tmp_path) as federation:
+    with three_parties(tmp_path, **committee_of(engine)) as federation:
         facts, roster = federation.facts, federation.roster
         one = Tables(tables=(("age",),), epsilon=0.5).layout(facts, roster).mus[0]
         four = Tables(tables=(("age",), ("visits",), ("sued",), ("sector",)), epsilon=0.5)
@@ -306,15 +311,15 @@ def test_nothing_opens_if_a_member_was_asked_for_less_noise(tmp_path: Path) -> N
         assert not openers(federation)
 
 
-def test_exact_tables_must_be_allowed_by_name(tmp_path: Path) -> None:
-    with three_parties(tmp_path) as federation, pytest.raises(UnboundedNotAllowed):
+def test_exact_tables_must_be_allowed_by_name(tmp_path: Path, engine: str) -> None:
+    with three_parties(tmp_path, **committee_of(engine)) as federation, pytest.raises(UnboundedNotAllowed):
         Tables(tables=(("age",),), epsilon=None).fit(federation)
 
 
-def test_a_run_writes_its_tables_and_options_survive(tmp_path: Path) -> None:
+def test_a_run_writes_its_tables_and_options_survive(tmp_path: Path, engine: str) -> None:
     method = Tables(tables=[("age", "sued")], bins={"age": 3}, epsilon=2.0, split=(1,))  # type: ignore[arg-type]
     assert Tables.from_options(method.options()) == method
-    with three_parties(tmp_path, seed=3) as federation:
+    with three_parties(tmp_path, seed=3, **committee_of(engine)) as federation:
         result, run = federation.run(method)
     plain = run.read_json("result.json")
     assert plain["tables"][0]["counts"] == result[("age", "sued")].tolist()
@@ -347,14 +352,15 @@ def test_bad_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         refused(BadArguments, "fewer bins or tables", tables=(("sector", "rating", "sued"),))
 
 
-def test_the_noise_of_unequal_shares_is_accounted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("options", "members"), [({"holder": "Notary"}, 4), ({"committee": "pair"}, 3)])
+def test_the_noise_of_unequal_shares_is_accounted(tmp_path: Path, options: Any, members: int) -> None:
     """Oracle: the accountant itself, asked again for the integers that came out."""
     tables = (("age",), ("sued",), ("rating",))
-    with three_parties(tmp_path, holder="Notary") as federation:
+    with three_parties(tmp_path, **options) as federation:
         method = Tables(tables=tables, split=(1.0, 2.0, 0.5), epsilon=0.7)
         mus = method.layout(federation.facts, federation.roster).mus
-        assert len(federation.roster.names) == 4
-    costs = [Skellam(mu, delta_1=1, delta_2=1, parties=4, colluders=1, shift="single") for mu in mus]
+        assert len(federation.roster.names) == members
+    costs = [Skellam(mu, delta_1=1, delta_2=1, parties=members, colluders=1, shift="single") for mu in mus]
     total = guarantee(costs, delta=1e-6)
     assert 0.69 < total.epsilon <= 0.7
     # A share twice as large has half the mu, but for rounding up to integers.

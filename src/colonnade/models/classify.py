@@ -186,7 +186,9 @@ class Classify(BinaryOptions):
         if self.solver == "moments" or (self.solver == "auto" and reason):
             return ClassifierOfMoments(self, facts, roster, reason if self.solver == "auto" else "")
         if reason:
-            raise BadArguments(f"solver='rounds' cannot be taken: {reason}.")
+            raise BadArguments(
+                f"solver='rounds' cannot be taken: {reason}; leave solver out, which then takes moments."
+            )
         fitted = ClassifierOfScores(self, facts, roster)
         if self.solver == "auto" and fitted.scores.unsure > COARSEST_UNITS:
             coarse = (
