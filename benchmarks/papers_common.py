@@ -113,7 +113,13 @@ ITEMS = (
         "one seed, the response at Commerce; in the paper it is at Credit, where 54 % lack it",
     ),
     Item(
-        VFEM, "Figure 3, independence of blocks", "papers/vcds/ranks.py", None, "absent", "no result offers the check"
+        VFEM,
+        "Figure 3, independence of blocks",
+        "models/linear/diagnostics.py",
+        None,
+        "absent",
+        "`Regression.independence()` tests it for every two parties (canonical correlations, Bartlett's test); no page"
+        " shows it for the firms",
     ),
     Item(
         VFEM,
