@@ -1,78 +1,55 @@
 """An engine for hostile coordinators and members: it records an honest run, then departs from it, and compares.
 
-Parties are embedded and simulated: noise comes from a seed, and seals are made a function of what they seal. So an
+Parties are simulated, on any transport: noise comes from a seed, and seals are made a function of what they seal. So an
 honest request has one answer, byte for byte, and the question "did this deviation teach the coordinator anything" has
 a plain answer too: every reply that is no refusal must be one that the honest run contains. Party states are put back
-after each deviation.
+after each deviation (`hostile_cast_common`).
 
 Where a deviation keeps to what the plan leaves open (`later`), an answer is compared by what it is: party, stage,
 number, fixed arguments, recipients, tags and sizes of letters; and holders must have opened for the same values.
+
+**The list** has each field of each message of the honest run: kind, job, number, stage and step of a request, every
+node of its arguments (of a longer list the first entry, the last, and one in between that the run's seed chooses),
+every field of every letter; and beside these its place in the order, its bytes, and the same message of another job. A
+field is covered when it was changed once, in one of its ways.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import random
-import re
-import resource
-import shutil
-import sqlite3
-import tempfile
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from colonnade.errors import ColonnadeError
-from colonnade.federation import wire, workplace
+from benchmarks.hostile_cast_common import FORGED, START, Cast, Look, TransportName
+from benchmarks.hostile_party_common import HEX, changed_number
+from colonnade.catalogue import CATALOGUE
+from colonnade.errors import ColonnadeError, PartyLost
+from colonnade.federation import wire
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Mail, Reply, Request
 from colonnade.federation.method import Method
-from colonnade.federation.party import Party
 from colonnade.federation.plan import Plan
+from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.transports import Transport
-from colonnade.federation.transports.embedded import Embedded
-from colonnade.privacy.ledger import Budget, against
-from colonnade.secure import sealed
-from colonnade.secure.sealed import Identity
 
-SEED = 11
 JOB = "hostile job"
 OTHER_JOB = "hostile job again"
+BEFORE = "before"
+"""The slot of a party's state before a message."""
 OPENING = ("open_shares",)
 """Steps of which all holders must be asked with the same values."""
 
 
 # --- one answer to one request --------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def repeatable_seals() -> Iterator[None]:
-    """Ephemeral keys that are a function of context and plaintext, so that a run can be compared byte for byte."""
-    original = workplace.seal
-
-    def repeatable(sender: Identity, recipient: bytes, plaintext: bytes, *, context: bytes) -> bytes:
-        material = hashlib.sha256(b"ephemeral" + recipient + context + plaintext).digest()
-        generate = sealed.Identity.generate
-        sealed.Identity.generate = classmethod(  # type: ignore[method-assign]
-            lambda cls: cls(X25519PrivateKey.from_private_bytes(material))
-        )
-        try:
-            return original(sender, recipient, plaintext, context=context)
-        finally:
-            sealed.Identity.generate = generate  # type: ignore[method-assign]
-
-    workplace.seal = repeatable  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        workplace.seal = original  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -117,41 +94,31 @@ class Case:
     federation: Callable[..., Federation]
     exact: bool = True
     """Whether its answers are the same bytes each time (an encryption library has randomness of its own)."""
-
-
-State = dict[str, sqlite3.Connection]
-"""Copies of parties' records, in memory."""
+    weight: float = 1.0
+    """How long its list is, against that of a short case."""
 
 
 class Scene:
-    """The parties of a case, the honest run of its method, and how to put the parties back."""
+    """A case on a cast: the honest run of its method, and what it contains. `number` chooses the entries of longer
+    lists."""
 
-    def __init__(self, case: Case, root: Path) -> None:
-        self.case = case
-        self.federation = case.federation(root, seed=SEED)
-        assert isinstance(self.federation.transport, Embedded)
-        self.embedded = self.federation.transport
-        self.parties: dict[str, Party] = {name: self.embedded[name] for name in self.embedded.parties}
+    def __init__(self, case: Case, cast: Cast, number: int = 0) -> None:
+        self.case, self.cast, self.number = case, cast, number
+        self.where = f"{case.name} ({cast.transport_name})"
+        self.federation, self.parties = cast.federation, cast.parties
         columns = [name for held in self.federation.facts.columns.values() for name in held]
         self.names = (*self.parties, *columns)
         self.method = case.method()
         self.plan: Plan = self.federation.plan(self.method)
-        names = tuple(
-            sorted({str(leaf["name"]) for cost in self.plan.costs() for leaf in cost.leaves() if leaf.unbounded})
-        )
-        for party in self.parties.values():
-            party.policy = replace(party.policy, allow=names)
-            party.approvals = replace(party.approvals, policy=party.policy)
-        self.start = self.state()
+        names = {str(leaf["name"]) for cost in self.plan.costs() for leaf in cost.leaves() if leaf.unbounded}
+        cast.allow(tuple(sorted(names)))
+        cast.restore(START)
         self.other = self._honest(OTHER_JOB)[0]
-        self.restore(self.start)
+        cast.restore(START)
         self.honest, self.result = self._honest(JOB)
-        spent = {
-            name: against(Budget(epsilon=1e9, delta=1e-6), party.ledger.costs()) for name, party in self.parties.items()
-        }
-        self.spent = {name: total.epsilon for name, total in spent.items()}
+        self.spent: dict[str, float] = cast.each("spent")
         """Epsilon of the bounded releases of one run, at each party."""
-        self.restore(self.start)
+        cast.restore(START)
         self.answers = _answers(self.honest)
         self.values = _values(self.honest)
         self.fields: dict[str, set[str]] = defaultdict(set)
@@ -165,38 +132,31 @@ class Scene:
             letter_key(letter) for answer in self.answers.values() for letter in Reply.decode(answer).mail
         )
         self.shapes = {shape for exchange in self.honest for shape in shapes_of(exchange, self.plan)}
+        self.elsewhere = {
+            (letter.sender, letter.recipient, letter.tag, letter.seq): letter
+            for exchange in self.other
+            for letter in Reply.decode(exchange.answer).mail
+        }
+        """The letters of the other job."""
+        self.passed: list[list[Mail]] = [[]]
+        """The letters that were written before each request."""
+        for exchange in self.honest:
+            self.passed.append([*self.passed[-1], *Reply.decode(exchange.answer).mail])
 
     def _honest(self, job: str) -> tuple[list[Exchange], Any]:
-        tap = Tap(self.embedded)
-        self.federation.transport, self.federation._greeted = tap, False
+        tap = Tap(self.cast.transport)
+        return tap.passed, self.run(job, tap)
+
+    def run(self, job: str, transport: Transport) -> Any:
+        """The result of a whole run, through a transport of the study's own."""
+        self.cast.fresh_runs()
+        self.federation.transport = transport
         try:
             with named_jobs(job):
                 result, _ = self.federation.run(self.method, sure=True)
         finally:
-            self.federation.transport = self.embedded
-        return tap.passed, result.to_dict()
-
-    def close(self) -> None:
-        self.federation.close()
-
-    # states
-
-    def state(self, *names: str) -> State:
-        return {name: _dump(self.parties[name]) for name in names or self.parties}
-
-    def restore(self, state: State) -> None:
-        for name, dumped in state.items():
-            _load(self.parties[name], dumped)
-
-    def debits(self, name: str) -> dict[tuple[str, int], str]:
-        """{(job, number): the request's digest} of all debits."""
-        rows = self.parties[name].ledger.chain.rows(kind="debit")
-        return {(row.body["job"], row.body["seq"]): row.body["request"] for row in rows}
-
-    def records(self, name: str) -> Any:
-        """What a refusal must not change: the ledger and the states of jobs."""
-        party = self.parties[name]
-        return party.ledger.chain.head(), [(job.job, job.state) for job in party.store.jobs()]
+            self.federation.transport = self.cast.transport
+        return result.to_dict()
 
     def reads_letters(self, name: str, request: Request) -> bool:
         """Whether an answer depends on letters that came, so that holding one back changes it. An opening must not."""
@@ -206,9 +166,6 @@ class Scene:
             exchange.request.mail and (exchange.party, exchange.request.stage) == (name, request.stage)
             for exchange in self.honest
         )
-
-    def say(self, name: str, data: bytes) -> bytes:
-        return self.parties[name].handle(data)
 
 
 @contextlib.contextmanager
@@ -235,21 +192,6 @@ def drawn_from(proposal: Request) -> tuple[Any, Any]:
     return proposal.arguments["seed"], proposal.arguments["plan"]["options"]
 
 
-def _dump(party: Party) -> sqlite3.Connection:
-    copy = sqlite3.connect(":memory:", check_same_thread=False)
-    party.database._connection.backup(copy)
-    return copy
-
-
-def _load(party: Party, dumped: sqlite3.Connection) -> None:
-    """Put a party's records back, and forget what its process has read of them."""
-    dumped.backup(party.database._connection)
-    party.database.rollbacks += 1
-    for memory in (party.ledger._tallies, party._approved, party._seeds, party._remembered):
-        memory.clear()
-    shutil.rmtree(party.home / "scratch", ignore_errors=True)
-
-
 def _answers(exchanges: Iterable[Exchange]) -> dict[tuple[str, int], bytes]:
     return {
         (exchange.party, exchange.request.seq): exchange.answer
@@ -269,10 +211,7 @@ def _values(exchanges: Iterable[Exchange]) -> dict[tuple[str, str], set[bytes]]:
 
 
 def letter_key(letter: Mail) -> tuple[str, str, str]:
-    return letter.sender, letter.recipient, _HEX.sub("#", letter.tag)
-
-
-_HEX = re.compile(r"[0-9a-f]{32,}")
+    return letter.sender, letter.recipient, HEX.sub("#", letter.tag)
 
 
 def shapes_of(exchange: Exchange, plan: Plan) -> list[tuple[Any, ...]]:
@@ -285,7 +224,7 @@ def shapes_of(exchange: Exchange, plan: Plan) -> list[tuple[Any, ...]]:
     fixed = {name: value for name, value in request.arguments.items() if name not in later}
     place = (exchange.party, request.stage, request.step, hashlib.sha256(wire.encode(fixed)).hexdigest())
     reply = Reply.decode(exchange.answer)
-    mail = [(*place, letter.recipient, _HEX.sub("#", letter.tag), len(letter.sealed)) for letter in reply.mail]
+    mail = [(*place, letter.recipient, HEX.sub("#", letter.tag), len(letter.sealed)) for letter in reply.mail]
     return [place, *mail]
 
 
@@ -294,11 +233,6 @@ def shapes_of(exchange: Exchange, plan: Plan) -> list[tuple[Any, ...]]:
 
 MOST_BYTES = 300 * 2**20
 """Of memory, beyond the largest amount so far, that one message may make a party of these few records take."""
-
-
-def peak_bytes() -> int:
-    """The largest resident memory of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 @dataclass
@@ -319,6 +253,12 @@ class Verdicts:
     wrong: list[Finding] = field(default_factory=list)
     noticed: Counter[str] = field(default_factory=Counter)
     by_kind: Counter[str] = field(default_factory=Counter)
+    covered: int = 0
+    listed: int = 0
+    """Fields of the list that were changed, and all of them."""
+    lied: int = 0
+    lies: int = 0
+    """Kinds of lies of members that were told, and all of them."""
 
     def add(self, other: Verdicts) -> None:
         self.deviations += other.deviations
@@ -328,6 +268,10 @@ class Verdicts:
         self.wrong += other.wrong
         self.noticed += other.noticed
         self.by_kind += other.by_kind
+        self.covered += other.covered
+        self.listed += other.listed
+        self.lied += other.lied
+        self.lies += other.lies
 
 
 class Witness:
@@ -346,7 +290,20 @@ class Witness:
             self.letters[JOB, *letter_key(letter)].add(letter.sealed)
 
     def learned(self, what: str) -> None:
-        self.verdicts.learned.append(Finding(self.scene.case.name, self.deviation, what))
+        self.verdicts.learned.append(Finding(self.scene.where, self.deviation, what))
+
+    def say(self, name: str, sent: Request | bytes) -> Reply | None:
+        """Send, and judge the answer; None for what the wire cannot carry. A party that no longer answers is a
+        finding, and the end of the case."""
+        data = encoded(sent)
+        if data is None:
+            return None
+        try:
+            answer = self.scene.cast.say(name, data)
+        except PartyLost as error:
+            self.learned(f"{name} is lost: {error}")
+            raise
+        return self.hear(name, readable(sent), answer)
 
     def hear(self, name: str, request: Request | None, answer: bytes) -> Reply:
         """An answer to a request; None: one that cannot be read."""
@@ -424,182 +381,233 @@ class Witness:
         return wire.encode(dict(request.arguments)) != wire.encode(dict(honest.arguments))
 
     def settle(self) -> None:
-        """What was answered was debited before, within what was reserved."""
-        for name, party in self.scene.parties.items():
-            debits = self.scene.debits(name)
-            for answered, job, seq in self.answered:
-                if answered == name and (job, seq) not in debits:
-                    self.learned(f"{name} answered request {seq} of {job} without a debit")
-            try:
-                party.ledger.verify()
-            except ColonnadeError as error:
-                self.learned(f"the ledger of {name}: {error}")
+        """What was answered was debited before."""
+        debits = {
+            name: {(job, seq) for job, seq in self.scene.cast.control(name, "debits")}
+            for name in {name for name, _, _ in self.answered}
+        }
+        for name, job, seq in self.answered:
+            if (job, seq) not in debits[name]:
+                self.learned(f"{name} answered request {seq} of {job} without a debit")
+
+    def look(self, name: str, before: Look) -> Look:
+        """Its ledger is whole, and it has neither taken much memory nor ended."""
+        now = self.scene.cast.look(name, before.records[0])
+        if now.broken:
+            self.learned(f"the ledger of {name}: {now.broken}")
+        if now.peak - before.peak > MOST_BYTES:
+            self.learned(f"{name} took {(now.peak - before.peak) / 2**20:,.0f} MB for it")
+        if now.process != self.scene.cast.processes[name]:
+            self.learned(f"the process of {name} ended, and started again")
+            raise PartyLost(f"the process of {name} ended.")
+        return now
 
 
 # --- deviations of one message --------------------------------------------------------------------------------------
 
 
-Deviation = tuple[str, Request | bytes]
-"""(what is changed, the request that is sent instead)"""
+@dataclass(frozen=True)
+class Deviation:
+    """A request that is sent in place of an honest one: which field differs, and in which way."""
+
+    field: str
+    way: str
+    sent: Request | bytes
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.way}"
 
 
-def moved(value: Any, *, depth: int = 3, names: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
-    """(which part, the value with this part changed), for every part of a value; the name of a member or of a column
-    becomes another of these `names`."""
+def moved(
+    value: Any, *, chance: random.Random, depth: int = 3, names: Collection[str] = ()
+) -> Iterator[tuple[str, str, Any]]:
+    """(which part, in which way, the value with this part changed), for every part of a value; the name of a member or
+    of a column becomes another of these `names`."""
+
+    def inside(part: Any) -> Iterator[tuple[str, str, Any]]:
+        return moved(part, chance=chance, depth=depth - 1, names=names) if depth else iter(())
+
     if isinstance(value, Mapping):
         for name, part in value.items():
-            yield f".{name} left out", {key: other for key, other in value.items() if key != name}
-            if depth:
-                yield from (
-                    (f".{name}{path}", {**value, name: other})
-                    for path, other in moved(part, depth=depth - 1, names=names)
-                )
-        yield ".further", {**value, "further": 1}
+            yield f".{name}", "left out", {key: other for key, other in value.items() if key != name}
+            yield from ((f".{name}{path}", way, {**value, name: other}) for path, way, other in inside(part))
+        yield "", "further", {**value, "further": 1}
     elif isinstance(value, bool):
-        yield "", not value
+        yield "", "not", not value
     elif isinstance(value, int):
-        yield from (("", other) for other in (value + 1, value - 1, -value - 1, 0 if value else 7, 10**9))
+        others = {"+1": value + 1, "-1": value - 1, "negative": -value - 1, "huge": 10**9, "beyond 64 bits": 2**70}
+        yield from (("", way, other) for way, other in others.items())
+        yield "", "zero", 0 if value else 7
     elif isinstance(value, float):
-        yield from (
-            ("", other) for other in (value * 1.5 + 1, -value - 1.0, 0.0 if value else 7.0, 1e300, float("nan"))
-        )
+        numbers = {"larger": value * 1.5 + 1, "negative": -value - 1.0, "huge": 1e300, "nan": float("nan")}
+        yield from (("", way, other) for way, other in numbers.items())
+        yield "", "zero", 0.0 if value else 7.0
     elif isinstance(value, str):
-        yield from (("", other) for other in (value + "x", ""))
+        texts = {"longer": value + "x", "empty": "", "a line for the log": f"{value}\n{FORGED}"}
+        yield from (("", way, other) for way, other in texts.items())
         if value in names:
-            yield from ((f" {other}", other) for other in names if other != value)
+            yield from (("", other, other) for other in names if other != value)
     elif isinstance(value, bytes):
-        yield from (("", other) for other in (value + b"x", b"", bytes([value[0] ^ 1]) + value[1:] if value else b"y"))
+        flipped = bytes([value[0] ^ 1]) + value[1:] if value else b"y"
+        yield from (("", way, other) for way, other in (("longer", value + b"x"), ("empty", b""), ("a bit", flipped)))
     elif isinstance(value, (list, tuple)):
-        yield "[] longer", [*value, value[-1] if value else 1]
+        yield "", "longer", [*value, value[-1] if value else 1]
         if value:
-            yield "[] shorter", list(value[:-1])
-            yield "[] turned", list(value[::-1])
-            for place in sorted({0, len(value) - 1}) if depth else ():
-                for path, other in moved(value[place], depth=depth - 1, names=names):
-                    yield f"[{place}]{path}", [*value[:place], other, *value[place + 1 :]]
+            yield "", "shorter", list(value[:-1])
+            yield "", "turned", list(value[::-1])
+            places = {"first": 0, "last": len(value) - 1}
+            if len(value) > 2:
+                places["between"] = chance.randrange(1, len(value) - 1)
+            for entry, place in places.items() if len(value) > 1 else (("first", 0),):
+                for path, way, other in inside(value[place]):
+                    yield f"[{entry}]{path}", way, [*value[:place], other, *value[place + 1 :]]
     elif isinstance(value, np.ndarray):
         if value.size:
             flat = value.copy()
-            flat.flat[0] = flat.flat[0] + 1
-            yield "[0]", flat
-            yield " shorter", value[:-1]
+            flat.flat[0] = not flat.flat[0] if flat.dtype == bool else flat.flat[0] + 1
+            yield "", "first number", flat
+            if value.ndim:
+                yield "", "shorter", value[:-1]
     elif value is None:
-        yield from (("", other) for other in (0, "", True, []))
+        yield from (("", repr(other), other) for other in (0, "", True, []))
 
 
 def of_envelope(request: Request, plan: Plan) -> Iterator[Deviation]:
     """Kind, job, number, stage, step."""
     for kind in ("hello", "check", "propose", "ask", "close", "heads", "other"):
         if kind != request.kind:
-            yield f"kind {kind}", replace(request, kind=kind)
-    for job in ("", OTHER_JOB, f"{request.job} ", f"{request.job}x", "../x", "x" * 300):
-        yield f"job {job[:20]!r}", replace(request, job=job)
-    if request.kind == "ask":
-        for seq in {0, request.seq - 1, request.seq + 1, request.seq + 2, 10**9, -1} - {request.seq}:
-            yield f"seq {seq - request.seq:+d}", replace(request, seq=seq)
+            yield Deviation("kind", kind, replace(request, kind=kind))
+    for job in ("", OTHER_JOB, f"{request.job} ", f"{request.job}x", "../x", "x" * 300, f"{request.job}\n{FORGED}"):
+        if job != request.job:
+            yield Deviation("job", repr(job[:20]), replace(request, job=job))
+    for seq in {0, request.seq - 1, request.seq + 1, request.seq + 2, 10**9, 2**70, -1} - {request.seq}:
+        if request.kind == "ask":
+            yield Deviation("seq", f"{seq - request.seq:+d}", replace(request, seq=seq))
     for stage in plan.stages:
         if stage.name != request.stage:
-            yield f"stage {stage.name}", replace(request, stage=stage.name)
+            yield Deviation("stage", stage.name, replace(request, stage=stage.name))
         if stage.step != request.step:
-            yield f"step {stage.step}", replace(request, step=stage.step)
-            yield f"stage and step {stage.name}", replace(request, stage=stage.name, step=stage.step)
-    for other in ("", "x", "statistics.describe.marginal", "federation.party.Party"):
-        yield f"stage {other!r}", replace(request, stage=other)
-        yield f"step {other!r}", replace(request, step=other)
+            yield Deviation("step", stage.step, replace(request, step=stage.step))
+            both = replace(request, stage=stage.name, step=stage.step)
+            yield Deviation("stage and step", stage.name, both)
+    for other in ("", "x", "statistics.describe.marginal", "federation.party.Party", f"x\n{FORGED}"):
+        yield Deviation("stage", repr(other), replace(request, stage=other))
+        yield Deviation("step", repr(other), replace(request, step=other))
 
 
-def of_arguments(request: Request, scene: Scene) -> Iterator[Deviation]:
+def of_arguments(request: Request, scene: Scene, chance: random.Random) -> Iterator[Deviation]:
     """Every argument, and every field inside one."""
-    for path, arguments in moved(dict(request.arguments), depth=6, names=scene.names):
-        yield f"arguments{path}", replace(request, arguments=arguments)
+    for path, way, arguments in moved(dict(request.arguments), chance=chance, depth=6, names=scene.names):
+        yield Deviation(f"arguments{path}", way, replace(request, arguments=arguments))
+    if request.kind == "hello":
+        for head in ({"rows": 1, "hash": "0" * 64}, {"rows": -1, "hash": ""}, {"rows": 2**70, "hash": "x"}, 7):
+            yield Deviation("arguments.head", str(head)[:20], replace(request, arguments={"head": head}))
 
 
-def of_mail(request: Request, scene: Scene, name: str, passed: Sequence[Mail]) -> Iterator[Deviation]:
+def of_plans(request: Request, scene: Scene) -> Iterator[Deviation]:
+    """Another method's name on the plan, and plans within the plan: its steps, each by itself, as a job of steps."""
+    if request.kind not in ("check", "propose"):
+        return
+    arguments = dict(request.arguments)
+    plan = arguments["plan"]
+    for name in CATALOGUE.names:
+        if name != plan["method"]:
+            other = {**arguments, "plan": {**plan, "method": name}}
+            yield Deviation("arguments.plan.method", name, replace(request, arguments=other))
+    for stage in scene.plan.stages:
+        alone = {**arguments, "plan": plan_of_steps([stage]).to_dict()}
+        yield Deviation("a plan within the plan", stage.name, replace(request, arguments=alone))
+
+
+def of_mail(request: Request, scene: Scene, passed: Sequence[Mail]) -> Iterator[Deviation]:
     """Every field of every letter; letters left out, doubled, moved, stale, of another job or for someone else."""
     mail = list(request.mail)
     for place, letter in enumerate(mail):
         others = [*mail[:place], *mail[place + 1 :]]
-        yield f"letter {letter.tag} left out", replace(request, mail=others)
-        yield f"letter {letter.tag} twice", replace(request, mail=[*mail, letter])
-
-        def instead(what: str, others: list[Mail] = others, letter: Mail = letter, **changed: Any) -> Deviation:
-            return f"letter {letter.tag}: {what}", replace(request, mail=[*others, replace(letter, **changed)])
-
-        for member in scene.parties:
-            if member != letter.sender:
-                yield instead(f"sender {member}", sender=member)
-            if member != letter.recipient:
-                yield instead(f"recipient {member}", recipient=member)
-        for tag in ("", "x", *dict.fromkeys(other.tag for other in mail if other.tag != letter.tag)):
-            yield instead(f"tag {tag}", tag=tag)
-        for seq in (letter.seq - 1, letter.seq + 1, 0, 10**9):
-            yield instead(f"seq {seq - letter.seq:+d}", seq=seq)
-        flipped = bytes([letter.sealed[0] ^ 1]) + letter.sealed[1:]
-        for what, bytes_sent in (
-            ("first byte", flipped),
-            ("last byte", letter.sealed[:-1] + bytes([letter.sealed[-1] ^ 1])),
-            ("cut", letter.sealed[:-1]),
-            ("empty", b""),
-        ):
-            yield instead(what, sealed=bytes_sent)
+        name = f"letter {HEX.sub('#', letter.tag)} of {letter.sender}"
+        yield Deviation(name, "left out", replace(request, mail=others))
+        yield Deviation(name, "twice", replace(request, mail=[*mail, letter]))
         for foreign in of_other_job(scene, letter):
-            yield f"letter {letter.tag} of another job", replace(request, mail=[*others, foreign])
+            yield Deviation(name, "of another job", replace(request, mail=[*others, foreign]))
+        flipped = bytes([letter.sealed[0] ^ 1]) + letter.sealed[1:]
+        changes: dict[str, dict[str, Any]] = {
+            "sender": {member: member for member in scene.parties},
+            "recipient": {member: member for member in scene.parties},
+            "tag": {tag: tag for tag in ("", "x", f"x\n{FORGED}", *dict.fromkeys(other.tag for other in mail))},
+            "seq": {str(seq): seq for seq in (letter.seq - 1, letter.seq + 1, 0, 10**9, 2**70)},
+            "sealed": {
+                "first byte": flipped,
+                "last byte": letter.sealed[:-1] + bytes([letter.sealed[-1] ^ 1]),
+                "cut": letter.sealed[:-1],
+                "empty": b"",
+            },
+        }
+        for part, ways in changes.items():
+            for way, value in ways.items():
+                if value != getattr(letter, part):
+                    forged = replace(letter, **{part: value})
+                    yield Deviation(f"{name}: {part}", way, replace(request, mail=[*others, forged]))
     if mail:
-        yield "no letters", replace(request, mail=[])
-        yield "letters turned", replace(request, mail=mail[::-1])
+        yield Deviation("letters", "none", replace(request, mail=[]))
+        yield Deviation("letters", "turned", replace(request, mail=mail[::-1]))
     own = {(letter.sender, letter.seq, letter.tag, letter.recipient) for letter in mail}
     for letter in passed:
         if (letter.sender, letter.seq, letter.tag, letter.recipient) not in own:
-            yield f"letter {letter.tag} for {letter.recipient} once more", replace(request, mail=[*mail, letter])
+            once_more = f"{letter.tag} for {letter.recipient}"
+            yield Deviation("a letter once more", once_more, replace(request, mail=[*mail, letter]))
             for place, replaced in enumerate(mail):
                 if (replaced.sender, replaced.recipient) == (
                     letter.sender,
                     letter.recipient,
                 ) and letter.tag == replaced.tag:
                     rest = [*mail[:place], *mail[place + 1 :]]
-                    yield f"stale letter {letter.tag}", replace(request, mail=[*rest, letter])
+                    yield Deviation("a stale letter", letter.tag, replace(request, mail=[*rest, letter]))
 
 
 def of_other_job(scene: Scene, letter: Mail) -> list[Mail]:
     """The same letter as another job has it."""
-    return [
-        other
-        for exchange in scene.other
-        for other in Reply.decode(exchange.answer).mail
-        if (other.sender, other.recipient, other.tag, other.seq)
-        == (letter.sender, letter.recipient, letter.tag, letter.seq)
-    ][:1]
+    found = scene.elsewhere.get((letter.sender, letter.recipient, letter.tag, letter.seq))
+    return [] if found is None else [found]
 
 
 def of_order(scene: Scene, position: int, passed: Sequence[Mail]) -> Iterator[Deviation]:
-    """Another request of the run in place of this one: earlier or later ones, as they are or with the next number. No
-    letter comes before it was written."""
+    """Another request of the run in place of this one: earlier or later ones, as they are or with the next number; or
+    the same request of another job. No letter comes before it was written."""
     here = scene.honest[position]
     written = {letter.sealed for letter in (*passed, *here.request.mail)}
     for other, exchange in enumerate(scene.honest):
         if exchange.party == here.party and other != position:
             when = "later" if other > position else "earlier"
             mail = [letter for letter in exchange.request.mail if letter.sealed in written]
-            yield f"{when} {exchange.request.kind} {exchange.request.stage}", replace(exchange.request, mail=mail)
+            moved_here = replace(exchange.request, mail=mail)
+            yield Deviation(f"{when} request", f"{exchange.request.kind} {exchange.request.stage}", moved_here)
             if exchange.request.kind == here.request.kind == "ask":
                 numbered = replace(exchange.request, seq=here.request.seq, mail=mail)
-                yield f"{when} {exchange.request.stage} with this number", numbered
+                yield Deviation(f"{when} request with this number", exchange.request.stage, numbered)
+    if here.request.job:
+        for exchange in scene.other:
+            same = (exchange.party, exchange.request.kind, exchange.request.seq) == (
+                here.party,
+                here.request.kind,
+                here.request.seq,
+            )
+            if same:
+                yield Deviation("of another job", "as it is", exchange.request)
+                yield Deviation("of another job", "as of this one", replace(exchange.request, job=here.request.job))
 
 
 def deviations_at(scene: Scene, position: int, passed: Sequence[Mail]) -> Iterator[Deviation]:
     """All deviations of one request of the honest run."""
-    exchange = scene.honest[position]
-    request = exchange.request
+    request = scene.honest[position].request
+    chance = random.Random(f"{scene.number} {position}")
     yield from of_envelope(request, scene.plan)
-    yield from of_arguments(request, scene)
-    yield from of_mail(request, scene, exchange.party, passed)
+    yield from of_arguments(request, scene, chance)
+    yield from of_plans(request, scene)
+    yield from of_mail(request, scene, passed)
     yield from of_order(scene, position, passed)
-    if request.kind == "hello":
-        for head in ({"rows": 1, "hash": "0" * 64}, {"rows": -1, "hash": ""}, {"rows": 0, "hash": "x"}, 7):
-            yield "head", replace(request, arguments={"head": head})
     data = request.encode()
-    yield "bytes cut", data[:-1]
-    yield "bytes longer", data + b"\x00"
+    yield Deviation("bytes", "cut", data[:-1])
+    yield Deviation("bytes", "longer", data + b"\x00")
 
 
 def readable(sent: Request | bytes) -> Request | None:
@@ -624,6 +632,12 @@ def encoded(sent: Request | bytes) -> bytes | None:
 # --- the engine -----------------------------------------------------------------------------------------------------
 
 
+PLANNING = 3
+"""How many times longer a party takes to refuse a plan, which it makes itself, than a request."""
+SLACK = 1.5
+"""A request may take so many times its share of the time: most take less."""
+
+
 class Engine:
     """Walks through the honest run of a scene and departs from it, at each request, in chosen ways."""
 
@@ -636,81 +650,114 @@ class Engine:
 
     # one message, then as if nothing had been
 
-    def probe_all(
-        self,
-        *,
-        most: int,
-        until: Callable[[], bool] = lambda: False,
-        only: Callable[[str], bool] = lambda what: True,
-    ) -> None:
+    def cover(self, end: float = math.inf, *, only: Callable[[str], bool] = lambda what: True) -> None:
+        """The list: at every request each field once, in one of its ways, in a random order. Where the time until `end`
+        does not do for all, each request gets the share of its fields."""
+        fields = [len(self._fields_at(place, only)) for place in range(len(self.scene.honest))]
+        self.verdicts.listed += sum(fields)
+        weights = [
+            count * (PLANNING if exchange.request.kind in ("check", "propose") else 1)
+            for count, exchange in zip(fields, self.scene.honest, strict=True)
+        ]
+
+        def one_way_each(position: int) -> list[Deviation]:
+            chosen = [self.chance.choice(ways) for ways in self._fields_at(position, only).values()]
+            self.chance.shuffle(chosen)
+            return chosen
+
+        self.verdicts.covered += self._walk(one_way_each, weights, end)
+
+    def _fields_at(self, position: int, only: Callable[[str], bool]) -> dict[str, list[Deviation]]:
+        fields: dict[str, list[Deviation]] = defaultdict(list)
+        for deviation in deviations_at(self.scene, position, self.scene.passed[position]):
+            if only(deviation.field):
+                fields[deviation.field].append(deviation)
+        return fields
+
+    def probe_all(self, *, most: int, end: float = math.inf, only: Callable[[str], bool] = lambda what: True) -> None:
         """At every request of the run, up to `most` deviations of this one message; a list that is longer is drawn
-        from at random, each kind of deviation first."""
-        scene = self.scene
-        scene.restore(scene.start)
-        passed: list[Mail] = []
+        from at random, each field first."""
+
+        def drawn(position: int) -> list[Deviation]:
+            return self._chosen(self._fields_at(position, only), most)
+
+        self._walk(drawn, [1] * len(self.scene.honest), end)
+
+    def _walk(self, chosen: Callable[[int], list[Deviation]], weights: Sequence[int], end: float) -> int:
+        """Through the honest run with the deviations that are chosen at each request, which gets the share of its
+        weight of the time; returns how many deviations there were."""
+        scene, cast, sent, left = self.scene, self.scene.cast, 0, sum(weights)
+        cast.restore(START)
         for position, exchange in enumerate(scene.honest):
-            if until():
+            begun = time.monotonic()
+            if begun > end:
                 break
-            every = [deviation for deviation in deviations_at(scene, position, passed) if only(deviation[0])]
-            chosen = self._chosen(every, most)
-            before, records = scene.state(exchange.party), scene.records(exchange.party)
-            for what, sent in chosen:
-                self._probe(position, what, sent, passed)
-                if scene.records(exchange.party) != records:
-                    scene.restore(before)
-            scene.restore(before)
-            answer = scene.say(exchange.party, exchange.request.encode())
-            passed += Reply.decode(answer).mail
+            due = begun + min(1.0, SLACK * weights[position] / max(left, 1)) * (end - begun)
+            left -= weights[position]
+            sent += self._probe(position, chosen(position), due)
+            answer = cast.say(exchange.party, exchange.request.encode())
             if exchange.request.kind == "ask" and scene.case.exact and answer != exchange.answer:
                 raise AssertionError(
                     f"{scene.case.name}: {exchange.party} answered {exchange.request.stage} otherwise than before,"
                     f" {Reply.decode(answer).error!r}: the engine cannot compare."
                 )
-        scene.restore(scene.start)
+        cast.restore(START)
+        return sent
 
-    def _chosen(self, every: list[Deviation], most: int) -> list[Deviation]:
-        """At most so many, one of each kind first; now and then two at once."""
-        if len(every) > most:
-            kinds: dict[str, list[Deviation]] = defaultdict(list)
-            for deviation in every:
-                kinds[deviation[0].split(" ")[0].split("[")[0]].append(deviation)
-            drawn = [self.chance.choice(same) for same in kinds.values()]
+    def _chosen(self, fields: dict[str, list[Deviation]], most: int) -> list[Deviation]:
+        """At most so many, of different fields first; now and then two at once."""
+        ways = [deviation for same in fields.values() for deviation in same]
+        if len(ways) > most:
+            drawn = [self.chance.choice(same) for same in fields.values()]
             drawn = self.chance.sample(drawn, min(most, len(drawn)))
-            rest = [deviation for deviation in every if deviation not in drawn] if len(every) < 500 else every
-            every = drawn + self.chance.sample(rest, max(0, min(most - len(drawn), len(rest))))
-        pairs = [pair for pair in (self._both(every) for _ in range(len(every) // 10)) if pair is not None]
-        return every + pairs
+            ways = drawn + self.chance.sample(ways, max(0, most - len(drawn)))
+        pairs = [pair for pair in (self._both(ways) for _ in range(len(ways) // 10)) if pair is not None]
+        return ways + pairs
 
-    def _both(self, every: list[Deviation]) -> Deviation | None:
+    def _both(self, ways: list[Deviation]) -> Deviation | None:
         """Two deviations in one message, in different fields."""
-        (first, one), (second, other) = self.chance.sample(every, 2)
-        if not isinstance(one, Request) or not isinstance(other, Request):
+        first, second = self.chance.sample(ways, 2)
+        if not isinstance(first.sent, Request) or not isinstance(second.sent, Request):
             return None
-        if first.startswith("arguments"):
-            return f"{first} and {second}", replace(other, arguments=one.arguments)
-        if first.startswith("letter"):
-            return f"{first} and {second}", replace(other, mail=one.mail)
+        both = (f"{first} and", str(second))
+        if first.field.startswith("arguments"):
+            return Deviation(*both, replace(second.sent, arguments=first.sent.arguments))
+        if first.field.startswith("letter"):
+            return Deviation(*both, replace(second.sent, mail=first.sent.mail))
         return None
 
-    def _probe(self, position: int, what: str, sent: Request | bytes, passed: Sequence[Mail]) -> None:
-        data = encoded(sent)
-        if data is None:
-            return
-        exchange = self.scene.honest[position]
-        place = f"request {position} ({exchange.request.kind} {exchange.request.stage})"
-        witness = self.witness(f"{place}: {what}", passed)
-        self.verdicts.deviations += 1
-        self.verdicts.by_kind["one message"] += 1
-        before = peak_bytes()
-        witness.hear(exchange.party, readable(sent), self.scene.say(exchange.party, data))
-        if (taken := peak_bytes() - before) > MOST_BYTES:
-            witness.learned(f"{exchange.party} took {taken / 2**20:,.0f} MB for it")
-        witness.settle()
+    def _probe(self, position: int, deviations: Sequence[Deviation], due: float) -> int:
+        """Each of them in place of one request of the honest run; returns how many were sent by then."""
+        scene, cast = self.scene, self.scene.cast
+        exchange, passed = scene.honest[position], scene.passed[position]
+        name, place = exchange.party, f"request {position} ({exchange.request.kind} {exchange.request.stage})"
+        sent = 0
+        if not deviations:
+            return 0
+        cast.save(BEFORE, name)
+        before = cast.look(name)
+        for deviation in deviations:
+            if time.monotonic() > due:
+                break
+            witness = self.witness(f"{place}: {deviation}", passed)
+            if witness.say(name, deviation.sent) is None:
+                continue
+            sent += 1
+            now = witness.look(name, before)
+            witness.settle()
+            if now.records != before.records:
+                cast.restore(BEFORE, name)
+            before = replace(before, peak=now.peak)
+        cast.restore(BEFORE, name)
+        self.verdicts.deviations += sent
+        self.verdicts.by_kind["one message"] += sent
+        return sent
 
     # a deviation, and then on with the run
 
     def runs(self, count: int, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Whole runs, each with one to three deviations at random places; the coordinator goes on with what it gets."""
+        """Whole runs, with one to three deviations at random places, or another order, or another job beside it; the
+        coordinator goes on with what it gets."""
         kinds = (self._changed_messages, self._early_close, self._retry, self._mixed_order, self._mixed_jobs)
         for number in range(count):
             if until():
@@ -718,7 +765,7 @@ class Engine:
             kinds[number % len(kinds)]()
             self.verdicts.deviations += 1
             self.verdicts.by_kind[kinds[number % len(kinds)].__name__.strip("_").replace("_", " ")] += 1
-        self.scene.restore(self.scene.start)
+        self.scene.cast.restore(START)
 
     def _changed_messages(self) -> None:
         """One to three messages of a run are changed; letters go on as they come."""
@@ -732,24 +779,28 @@ class Engine:
 
     def _drive(self, exchanges: Sequence[Exchange], wanted: Mapping[int, Deviation]) -> Witness:
         """Ask in this order, with live letters; `wanted` are sent instead."""
-        scene = self.scene
-        scene.restore(scene.start)
-        words = "; ".join(f"request {place}: {what}" for place, (what, _) in wanted.items()) or "another order"
-        witness = self.witness(words)
-        relayed = Relay(scene)
-        for place, exchange in enumerate(exchanges):
-            sent: Request | bytes = exchange.request
-            if place in wanted:
-                sent = wanted[place][1]
-            if isinstance(sent, Request) and sent.kind == "ask" and sent.mail == exchange.request.mail:
-                sent = replace(sent, mail=relayed.take(exchange.party, sent))
-            data = encoded(sent)
-            if data is None:
-                continue
-            reply = witness.hear(exchange.party, readable(sent), scene.say(exchange.party, data))
-            relayed.give(reply.mail, sent.job if isinstance(sent, Request) else JOB)
-        witness.settle()
+        words = "; ".join(f"request {place}: {deviation}" for place, deviation in wanted.items()) or "another order"
+        with self._whole_run(words) as witness:
+            relayed = Relay()
+            for place, exchange in enumerate(exchanges):
+                sent: Request | bytes = wanted[place].sent if place in wanted else exchange.request
+                if isinstance(sent, Request) and sent.kind == "ask" and sent.mail == exchange.request.mail:
+                    sent = replace(sent, mail=relayed.take(exchange.party, sent))
+                reply = witness.say(exchange.party, sent)
+                if reply is not None:
+                    relayed.give(reply.mail, sent.job if isinstance(sent, Request) else JOB)
         return witness
+
+    @contextlib.contextmanager
+    def _whole_run(self, words: str) -> Iterator[Witness]:
+        """From the first state of the parties; when it ends, all of them are looked at."""
+        cast, witness = self.scene.cast, self.witness(words)
+        cast.restore(START)
+        before = {name: cast.look(name) for name in cast.parties}
+        yield witness
+        witness.settle()
+        for name, look in before.items():
+            witness.look(name, look)
 
     def _early_close(self) -> None:
         """Close the job somewhere at some parties, and go on asking."""
@@ -780,15 +831,13 @@ class Engine:
     @contextlib.contextmanager
     def _budgets(self) -> Iterator[None]:
         """Budgets for one run."""
-        parties = self.scene.parties.items()
-        before = {name: party.ledger.budget for name, party in parties}
-        for name, party in parties:
-            party.ledger.budget = Budget(epsilon=max(1.05 * self.scene.spent[name], 1e-9), delta=1e-6)
+        cast = self.scene.cast
+        for name in cast.parties:
+            cast.control(name, "budget", epsilon=max(1.05 * self.scene.spent[name], 1e-9))
         try:
             yield
         finally:
-            for name, party in parties:
-                party.ledger.budget = before[name]
+            cast.each("budget", epsilon=None)
 
     def _mixed_order(self) -> None:
         """Neighbouring requests exchanged, and some left out."""
@@ -803,24 +852,23 @@ class Engine:
     def _mixed_jobs(self) -> None:
         """Two jobs of one plan side by side, with letters of the one in the other."""
         scene, chance = self.scene, self.chance
-        scene.restore(scene.start)
-        witness, relayed = self.witness("letters of one job in another"), Relay(scene)
-        first, second = list(scene.honest), list(scene.other)
-        while first or second:
-            queue = first if first and (not second or chance.random() < 0.5) else second
-            exchange = queue.pop(0)
-            request = exchange.request
-            if request.kind == "ask":
-                request = replace(request, mail=relayed.take(exchange.party, request, mixed=chance))
-            reply = witness.hear(exchange.party, request, scene.say(exchange.party, request.encode()))
-            relayed.give(reply.mail, request.job)
-        witness.settle()
+        first, second, relayed = list(scene.honest), list(scene.other), Relay()
+        with self._whole_run("letters of one job in another") as witness:
+            while first or second:
+                queue = first if first and (not second or chance.random() < 0.5) else second
+                exchange = queue.pop(0)
+                request = exchange.request
+                if request.kind == "ask":
+                    request = replace(request, mail=relayed.take(exchange.party, request, mixed=chance))
+                reply = witness.say(exchange.party, request)
+                assert reply is not None
+                relayed.give(reply.mail, request.job)
 
 
 class Relay:
     """Letters on their way, by job."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self) -> None:
         self.waiting: dict[tuple[str, str], list[Mail]] = defaultdict(list)
 
     def give(self, letters: Iterable[Mail], job: str = JOB) -> None:
@@ -857,34 +905,6 @@ class Lie:
     letters: bool
 
 
-def changed_number(value: Any, chance: random.Random) -> Any:
-    """The value with one number, byte or entry changed."""
-    if isinstance(value, np.ndarray) and value.size:
-        other = value.copy()
-        place = chance.randrange(other.size)
-        if other.dtype == bool:
-            other.flat[place] = not other.flat[place]
-        elif np.issubdtype(other.dtype, np.integer):
-            other.flat[place] = other.flat[place] - 1 if other.flat[place] > 0 else other.flat[place] + 1
-        else:
-            other.flat[place] = other.flat[place] + 1
-        return other
-    if isinstance(value, bytes) and value:
-        place = chance.randrange(len(value))
-        return value[:place] + bytes([value[place] ^ 1]) + value[place + 1 :]
-    if isinstance(value, Mapping) and value:
-        name = chance.choice(list(value))
-        return {**value, name: changed_number(value[name], chance)}
-    if isinstance(value, (list, tuple)) and value:
-        place = chance.randrange(len(value))
-        return [*value[:place], changed_number(value[place], chance), *value[place + 1 :]]
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, (int, float)):
-        return value + 1
-    return value
-
-
 def lies_of(scene: Scene) -> list[Lie]:
     """Each kind of letter and each kind of answer with a value, of each member."""
     lies: dict[Lie, None] = {}
@@ -893,7 +913,7 @@ def lies_of(scene: Scene) -> list[Lie]:
             continue
         reply = Reply.decode(exchange.answer)
         for letter in reply.mail:
-            lies[Lie(exchange.party, _HEX.sub("#", letter.tag), True)] = None
+            lies[Lie(exchange.party, HEX.sub("#", letter.tag), True)] = None
         if reply.value is not None:
             lies[Lie(exchange.party, exchange.request.stage, False)] = None
     return list(lies)
@@ -901,113 +921,36 @@ def lies_of(scene: Scene) -> list[Lie]:
 
 def run_with_lie(scene: Scene, lie: Lie, chance: random.Random) -> str:
     """ "noticed", with the error's code; "same", if the result is the honest one; "wrong" otherwise."""
-    scene.restore(scene.start)
-    send, told = workplace.Workplace.send, [0]
-
-    def lying(me: workplace.Workplace, recipient: str, tag: str, value: Any, **options: Any) -> None:
-        if lie.letters and me.name == lie.member and _HEX.sub("#", tag) == lie.where and recipient != me.name:
-            told[0] += 1
-            if told[0] == 1:
-                value = changed_number(value, chance)
-        send(me, recipient, tag, value, **options)
+    cast = scene.cast
+    cast.restore(START)
+    if lie.letters:
+        cast.control(lie.member, "lie", tag=lie.where, seed=chance.randrange(2**31))
+    told: list[bool] = []
 
     class Lying(Tap):
         def exchange(self, party: str, data: bytes, *, timeout: float) -> bytes:
             answer = super().exchange(party, data, timeout=timeout)
             request = self.passed[-1].request
-            if not lie.letters and party == lie.member and request.stage == lie.where and not told[0]:
+            if not lie.letters and party == lie.member and request.stage == lie.where and not told:
                 reply = Reply.decode(answer)
                 if not reply.error:
-                    told[0] += 1
+                    told.append(True)
                     return replace(reply, value=changed_number(reply.value, chance)).encode()
             return answer
 
-    transport = Lying(scene.embedded)
-    scene.federation.transport, scene.federation._greeted = transport, False
-    workplace.Workplace.send = lying  # type: ignore[assignment, method-assign]
     try:
-        with named_jobs(JOB):
-            result, _ = scene.federation.run(scene.method, sure=True)
+        result = scene.run(JOB, Lying(cast.transport))
     except ColonnadeError as error:
         return f"noticed: {error.code}"
     except Exception as error:  # what the coordinator cannot compute with is noticed too
         return f"noticed: {type(error).__name__}"
     finally:
-        workplace.Workplace.send = send  # type: ignore[method-assign]
-        scene.federation.transport = scene.embedded
-        scene.restore(scene.start)
-    return "same" if _same(result.to_dict(), scene.result) else "wrong"
-
-
-def _same(one: Any, other: Any) -> bool:
-    return repr(one) == repr(other)
-
-
-# --- parties in processes of their own, and over the network --------------------------------------------------------
-
-
-class Meddling(Tap):
-    """Before some honest requests, a deviating one to the same party. What follows may fail; it may teach nothing."""
-
-    def __init__(self, inner: Transport, scene: Scene, chance: random.Random, verdicts: Verdicts) -> None:
-        super().__init__(inner)
-        self.scene, self.chance, self.verdicts = scene, chance, verdicts
-        self.often = 0.5
-
-    def exchange(self, party: str, data: bytes, *, timeout: float) -> bytes:
-        request = Request.decode(data)
-        if self.chance.random() < self.often:
-            with self._lock:
-                passed = [letter for exchange in self.passed for letter in Reply.decode(exchange.answer).mail]
-                kinds = (of_envelope(request, self.scene.plan), of_arguments(request, self.scene))
-                letters = of_mail(request, self.scene, party, passed[-20:])
-                every = [each for kind in (*kinds, letters) for each in kind if encoded(each[1]) is not None]
-                what, sent = self.chance.choice(every)
-                bytes_sent = encoded(sent)
-                assert bytes_sent is not None
-                answer = self.inner.exchange(party, bytes_sent, timeout=timeout)
-                self._judge(party, what, readable(sent), answer)
-        return super().exchange(party, data, timeout=timeout)
-
-    def _judge(self, party: str, what: str, sent: Request | None, answer: bytes) -> None:
-        self.verdicts.deviations += 1
-        self.verdicts.by_kind["in a process or on the network"] += 1
-        reply = Reply.decode(answer)
-        if reply.error:
-            self.verdicts.refused[reply.error] += 1
-            return
-        shapes = [] if sent is None else shapes_of(Exchange(party, sent, answer), self.scene.plan)
-        if sent is None or any(shape not in self.scene.shapes for shape in shapes):
-            words = f"{party} answered what the honest run does not contain"
-            self.verdicts.learned.append(Finding(f"{self.scene.case.name}, remote", what, words))
-
-
-def remote_runs(
-    scene: Scene, transport: str, chance: random.Random, verdicts: Verdicts, until: Callable[[], bool]
-) -> int:
-    """Runs with parties elsewhere, until the time is over; returns how many there were."""
-    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-        allow = next(iter(scene.parties.values())).policy.allow
-        federation = scene.case.federation(Path(folder), seed=SEED, transport=transport, allow=allow)
-        runs = 0
-        with federation:
-            inner = federation.transport
-            while not until():
-                meddling = Meddling(inner, scene, chance, verdicts)
-                meddling.often = chance.choice((0.1, 0.3, 0.6))
-                federation.transport, federation._greeted = meddling, False
-                with contextlib.suppress(ColonnadeError):
-                    federation.run(scene.method, sure=True)
-                runs += 1
-            federation.transport = inner
-    return runs
+        cast.restore(START)
+    return "same" if repr(result) == repr(scene.result) else "wrong"
 
 
 @contextlib.contextmanager
-def scene_of(case: Case) -> Iterator[Scene]:
-    with tempfile.TemporaryDirectory(prefix="hostile-") as folder, repeatable_seals():
-        scene = Scene(case, Path(folder))
-        try:
-            yield scene
-        finally:
-            scene.close()
+def scene_of(case: Case, transport: TransportName = "embedded", *, prepare: str = "") -> Iterator[Scene]:
+    """A case on a cast of its own."""
+    with contextlib.closing(Cast(case.federation, transport, prepare=prepare)) as cast:
+        yield Scene(case, cast)
