@@ -125,6 +125,7 @@ LONG = {
     "regress, poisson": 6.0,
     "regress, binomial": 6.0,
     "regress, private binomial": 9.0,
+    "regress, private poisson": 9.0,
     "select, rounds": 1.5,
     "synthesize, field": 2.5,
     "complete, network": 1.5,
@@ -180,6 +181,12 @@ CASES: dict[str, Case] = {
             "regress, private binomial",
             lambda: co.Regress(
                 response="sued", columns=("age", "income"), family="binomial", epsilon=20.0, verify="full"
+            ),
+        ),
+        _case(
+            "regress, private poisson",
+            lambda: co.Regress(
+                response="visits", columns=("damages", "income"), family="poisson", epsilon=20.0, verify="full"
             ),
         ),
         _case("select", lambda: co.Select(response="damages", columns=NUMBERS)),

@@ -8,8 +8,8 @@ stand the Gaussian fit with the errors of its likelihood (`missing="em"`), the s
 weighted estimate alone, and complete cases with HC3 errors.
 
 **Chosen on, judged on.** The estimator (weights, basis of the logits, cap, drawing, combination) and the thresholds of
-its checks were chosen on the designs in `CHOSEN_ON` with seeds below 1,000. The others judge, with seeds from 1,000 on;
-the chosen ones are shown with those seeds too.
+its checks were chosen on the designs in `CHOSEN_ON` with seeds below 1,000. The others judge, with seeds from 4,000 on
+(before the change below: from 1,000 on); the chosen ones are shown with those seeds too.
 
 **Criterion**, for the judging cells, written before they were run. A cell is *covered* if its mean coverage is from 93
 to 97 % (Monte Carlo error included: two standard errors), *silent* if its mean coverage is below 92 % or that of a
@@ -69,7 +69,7 @@ Array = NDArray[np.float64]
 CHOSEN_ON = ("gaussian", "lognormal", "half-binary", "heavy tails", "Adult", "Bank")
 INSTITUTIONS = ("institutions 30000", "institutions 166207")
 DESIGNS = (*SHAPES, *INSTITUTIONS, *TABLES)
-FIRST_SEED = 1000
+FIRST_SEED = 4000
 LOW, HIGH, SILENT_MEAN, SILENT_WORST = 0.93, 0.97, 0.92, 0.85
 ESTIMATES = ("combined", "Gaussian, likelihood", "Gaussian, groups", "weighted", "complete cases")
 
