@@ -88,9 +88,9 @@ clipping rows brings no bias."""
 DAMPING = 1.5
 COUNTED = 8
 """A complete record counts as gamma^2 / 8 beside W h h', which is at most gamma^2 / 4."""
-SINGULAR, RAISED = 0.75, 0.5
+SINGULAR, RAISED = 0.75, 1.0
 """The smallest eigenvalue of B, in units of the norm of its noise, below which nothing is said of intervals; and what
-smaller ones are raised to."""
+smaller ones are raised to: a B that noise made too small would lead Newton's method beyond the maximum."""
 UNSETTLED = 1e-4
 """How rare a difference of the last two rounds is, by their noise alone, that is taken for more than noise."""
 MISFIT = 0.02
