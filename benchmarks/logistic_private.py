@@ -23,8 +23,8 @@ the budget, and a fit is marked where it is not 0 (`private_fit.misfit`). Chosen
 run again, on bootstraps of Adult (four sets of columns) and Bank (two), 20 runs each at 30,000 records and epsilon 3:
 85 to 100 % were marked where clipping moves a coefficient by half a standard error and more, none where it does not,
 and none of 120 with responses drawn from the fitted model, nor of 40 of "mild" and "strong". The criterion is the same;
-seeds are others. (A run then had no silent cell; after it eigenvalues of the information were raised to the norm of their
-noise in place of half of it, for `poisson-private`, and this was run again with other seeds.)
+seeds are others. (A run then had no silent cell; after it eigenvalues of the information were raised to the norm of
+their noise in place of half of it, for `poisson-private`, and this was run again with other seeds.)
 """
 
 from __future__ import annotations
