@@ -51,10 +51,10 @@ class Script:
 
 
 def part(data: bytes, *, exchange: int = 1, last: bool = True, size: int | None = None) -> bytes:
-    from colonnade.federation.transports.generated.colonnade_pb2 import Frame
+    from colonnade.federation.transports.generated import colonnade_pb2
 
     stated = len(data) if size is None else size
-    return bytes(Frame(exchange=exchange, data=data, last=last, size=stated).SerializeToString())
+    return bytes(colonnade_pb2.Frame(exchange=exchange, data=data, last=last, size=stated).SerializeToString())
 
 
 def greeting() -> bytes:
@@ -179,7 +179,7 @@ class HostileLine:
         return self._script.certificates
 
     async def _attend(self, _: Any, context: Any) -> None:
-        from colonnade.federation.transports.generated.colonnade_pb2 import Frame
+        from colonnade.federation.transports.generated import colonnade_pb2
 
         script, leave = self._script, self._leave
         await context.read()
@@ -201,7 +201,7 @@ class HostileLine:
                 reading.cancel()
                 leaving.cancel()
                 return
-            frame = Frame.FromString(reading.result())
+            frame = colonnade_pb2.Frame.FromString(reading.result())
             whole += frame.data
             if frame.last:
                 self._replies.append((frame.exchange, whole))
