@@ -227,6 +227,7 @@ class HostileLine:
         return None
 
     def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._leave.set)  # the stream that is open ends first
         self._run(self._server.stop(grace=0.2))
         self._loop.call_soon_threadsafe(self._loop.stop)
 
