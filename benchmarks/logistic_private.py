@@ -24,7 +24,7 @@ run again, on bootstraps of Adult (four sets of columns) and Bank (two), 20 runs
 85 to 100 % were marked where clipping moves a coefficient by half a standard error and more, none where it does not,
 and none of 120 with responses drawn from the fitted model, nor of 40 of "mild" and "strong". The criterion is the same;
 seeds are others. (A run then had no silent cell; after it eigenvalues of the information were raised to the norm of
-their noise in place of half of it, for `poisson-private`, and this was run again with other seeds.)
+their noise in Newton's steps, in place of half of it, for `poisson-private`, and this was run again with other seeds.)
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def one_fit(design: Design, made: PrivateGeneralizedFit, run: int) -> tuple[Unit
 def drawn(design: Design, made: PrivateGeneralizedFit, batch: int) -> dict[str, object]:
     """Of a batch of simulations: how often intervals cover, means of errors, of their squares and of standard errors of
     each coefficient, and how often the fit was marked."""
-    each = [simulated(design, made, 30_000 + BATCH * batch + run) for run in range(BATCH)]
+    each = [simulated(design, made, 40_000 + BATCH * batch + run) for run in range(BATCH)]
     covered, off, error = (np.array([one[place] for one in each]) for place in range(3))
     return {
         "covered": covered.mean(axis=0).tolist(),

@@ -224,8 +224,6 @@ def test_a_choice_from_the_fit_begins_at_nothing_and_ends_at_the_fit(tmp_path: P
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadArguments, match="no missing='mean'"):
         Regress(response="sued", family="binomial", missing="mean")
-    with pytest.raises(BadArguments, match="no private fit"):
-        Regress(response="claims", family="poisson", epsilon=1.0)
     with pytest.raises(BadArguments, match="offset has no meaning with family='gaussian'"):
         Regress(response="u", offset="exposure")
     frame = table(60, seed=5)

@@ -88,9 +88,11 @@ clipping rows brings no bias."""
 DAMPING = 1.5
 COUNTED = 8
 """A complete record counts as gamma^2 / 8 beside W h h', which is at most gamma^2 / 4."""
-SINGULAR, RAISED = 0.75, 1.0
-"""The smallest eigenvalue of B, in units of the norm of its noise, below which nothing is said of intervals; and what
-smaller ones are raised to: a B that noise made too small would lead Newton's method beyond the maximum."""
+SINGULAR = 0.75
+"""The smallest eigenvalue of B, in units of the norm of its noise, below which nothing is said of intervals."""
+STEADY, RAISED = 1.0, 0.5
+"""What smaller ones are raised to, in these units, in Newton's steps and in errors: a B that noise made too small would
+lead beyond the maximum, and one that was raised makes errors too small."""
 UNSETTLED = 1e-4
 """How rare a difference of the last two rounds is, by their noise alone, that is taken for more than noise."""
 MISFIT = 0.02
@@ -450,19 +452,21 @@ class PrivateGeneralizedFit(Procedure[Regression]):
         noise, spectral = self._noise(units.length, units.cap)
         values, vectors = np.linalg.eigh(matrix)
         smallest = float(values[0]) / spectral
-        raised = vectors @ np.diag(np.maximum(values, RAISED * spectral)) @ vectors.T
-        raised = raised / mean(point)
+        steady, raised = (
+            vectors @ np.diag(np.maximum(values, least * spectral)) @ vectors.T / mean(point)
+            for least in (STEADY, RAISED)
+        )
         ends = []
         for turn in range(LAST):
             point = point.copy()
-            slope = raised * mean(point)
+            slope = steady * mean(point)
             point[used] += np.clip(np.linalg.solve(slope, last(turn, plain(point))[used]), -longest, longest)
             ends.append(point)
-        raised = raised * mean(point)
+        steady, raised = steady * mean(point), raised * mean(point)
         inverse = np.linalg.inv(raised)
         apart = ends[-1][used] - ends[-2][used]
         # Both have the same records, and where B is the slope each has the noise of its own score only.
-        distance = float(np.sum((raised @ apart) ** 2)) / (2 * AVERAGED * noise**2)
+        distance = float(np.sum((steady @ apart) ** 2)) / (2 * AVERAGED * noise**2)
         point, varied = np.mean(ends[-AVERAGED:], axis=0), raised
         opened = variation(plain(point)) if variation is not None else None
         if opened is not None and self.variation is not None:
