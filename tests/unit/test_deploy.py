@@ -39,9 +39,15 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     )
 
 
-def test_the_units_state_the_memory_settings_of_party_processes() -> None:
-    for member in ("party", "coordinator"):
-        assert f"GLIBC_TUNABLES={MEMORY}\n" in (DEPLOY / f"colonnade-{member}.service").read_text()
+def test_the_units_and_the_container_state_the_memory_settings_of_party_processes() -> None:
+    for name in ("colonnade-party.service", "colonnade-coordinator.service", "Containerfile"):
+        assert f"GLIBC_TUNABLES={MEMORY}\n" in (DEPLOY / name).read_text()
+
+
+def test_the_container_keeps_nothing_where_it_would_be_lost() -> None:
+    lines = (DEPLOY / "Containerfile").read_text().splitlines()
+    assert not [line for line in lines if line.startswith("VOLUME")]
+    assert any(" HOME=/tmp " in line for line in lines if line.startswith("ENV"))
 
 
 def test_the_verbs_that_the_units_and_the_container_call_exist() -> None:
@@ -77,7 +83,8 @@ COMPOSED: dict[str, type] = {
 
 @pytest.mark.parametrize("role", ["party", "coordinator"])
 def test_what_the_compose_file_of_a_kit_names_is_there(tmp_path: Path, role: str) -> None:
-    """No container engine is at hand: the file is read as YAML, and all that it names is looked for."""
+    """Where there is no container engine the file is read as YAML, and all that it names is looked for;
+    `make study NAME=compose` runs it."""
     file = tmp_path / "consortium.toml"
     members = "".join(f'[members.{name}]\norganisation = "{name}"\n' for name in ("bank", "clinic", "tax"))
     file.write_text(f'key = "id"\ncoordinator = "c.example.org:7443"\ncoordinator_organisation = "U"\n{members}')

@@ -162,6 +162,7 @@ class Provision:
         columns that are not declared from the tables; `confirm` takes these drafts as they are."""
         if not (self.authority / AUTHORITY_KEY).is_file():
             make_authority(self.authority, name=self.draft.name)
+            (self.authority / REVOKED).touch()  # none yet; without it `doctor` warns at the coordinator
         private_folder(self.replies)
         fresh = [name for name in self.draft.members if not (self.out / name).exists()]
         for name in fresh:
