@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -325,7 +326,12 @@ class MomentsLayout(SharedStatistic):
 
     @cached_property
     def parties(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(feature.party for feature in self.features))
+        return tuple(self._features_of)
+
+    @cached_property
+    def _features_of(self) -> Counter[str]:
+        """How many features each party has; the parties stand in their order."""
+        return Counter(feature.party for feature in self.features)
 
     # --- empty cells --------------------------------------------------------------------------------------
 
@@ -408,8 +414,7 @@ class MomentsLayout(SharedStatistic):
 
     def width(self, party: str) -> int:
         """Columns that a party shares: its features, and its masks where presence is secret."""
-        own = sum(feature.party == party for feature in self.features)
-        return own + (1 + len(self.own_masked(party)) if self.presence == "secret" else 0)
+        return self._features_of[party] + (1 + len(self.own_masked(party)) if self.presence == "secret" else 0)
 
     def entries(self, mask: tuple[bool, ...]) -> list[str]:
         """The names of a pattern's rows and columns, in order."""
@@ -441,7 +446,7 @@ class MomentsLayout(SharedStatistic):
 
     def bound(self, party: str) -> float:
         """The declared norm of a party's features: no clipping unless `clip` asks for it."""
-        return self.clip.get(party, math.sqrt(sum(feature.party == party for feature in self.features)))
+        return self.clip.get(party, math.sqrt(self._features_of[party]))
 
     # --- noise and cost -----------------------------------------------------------------------------------
 
