@@ -6,8 +6,11 @@ ledger, transcript, sealed mail and durable replies included. Beside it, in the 
 Starting the processes and loading and checking the blocks come before the job and are stated apart.
 
 Data are made here: whole multiples of 1/gamma, so that the result without noise is known exactly. Its error is checked
-against the stated noise. Limits since 2026-11-17, before a run met them: 20 times float64 (before: 60), 300 times MPyC
-(before: 50). One more job is timed stage by stage. QUICK=1 takes fewer repetitions and writes no page.
+against the stated noise. After a product numpy's threads wait for another one busily, on cores that the job needs: the
+true result is computed once, before all jobs, and after a yardstick its threads are given the time to go to sleep.
+
+Limits since 2026-11-17, before a run met them: 20 times float64 (before: 60), 300 times MPyC (before: 50). One more job
+is timed stage by stage. QUICK=1 takes fewer repetitions and writes no page.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ from colonnade.statistics.moments import Moments
 Made = TypeVar("Made")
 RECORDS, COLUMNS, PARTIES, GAMMA = 195_666, 117, 3, 2**14
 MPYC_RECORDS = 20_000
+ASLEEP = 0.5
+"""Seconds after which numpy's threads wait no more."""
 LIMIT_FLOAT64, LIMIT_MPYC, LIMIT_MEMORY = 20.0, 300.0, 4.0
 
 
@@ -97,7 +102,7 @@ class Bench(Watched):
     """One process a party over Parquet files; `rows` are numbers in [-1, 1], the columns split evenly in order."""
 
     def __init__(self, folder: Path, rows: NDArray[np.float64], *, parties: int, **options: Any) -> None:
-        self.rows = rows
+        self.rows, self.truth = rows, rows.T @ rows
         folder.mkdir(exist_ok=True)
         names = [f"c{j:04d}" for j in range(rows.shape[1])]
         blocks = {}
@@ -128,7 +133,7 @@ class Bench(Watched):
     def noisy_job(self, method: Moments) -> tuple[Taken, float]:
         """The same, and the standard deviation of the errors over the stated one."""
         result, taken = self.measured(lambda: method.fit(self.federation))
-        errors = (result.grams[0] - self.rows.T @ self.rows)[np.triu_indices(len(result.grams[0]))] / result.noise_sd
+        errors = (result.grams[0] - self.truth)[np.triu_indices(len(result.grams[0]))] / result.noise_sd
         # 6,903 entries for 117 columns: one beyond 7 sd with probability below 2e-8.
         assert np.abs(errors).max() < 7, "the result is further from the truth than its noise can take it"
         assert errors.std() > 0.5, "the result has less noise than it states"
@@ -213,6 +218,7 @@ def whole_job(page: Page, records: int, repetitions: int) -> tuple[bool, float]:
         for _ in range(repetitions):
             one.append(float64(bench.rows, threads=1))
             all_threads.append(float64(bench.rows, threads=None))
+            time.sleep(ASLEEP)
             taken.append(bench.job(method()))
         stages = by_stage(bench)
         size, start_up = bench.rows.nbytes, bench.start_up

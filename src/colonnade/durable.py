@@ -72,6 +72,8 @@ def check_name(name: str, what: str, *, error: type[ColonnadeError] = SchemaErro
 def private_folder(path: Path) -> Path:
     """A folder that only its owner may enter, whatever the umask; so are those above it that are missing. One that
     exists is left as it is (`tighten` is for those)."""
+    if path.is_dir():
+        return path
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
             folder.mkdir(mode=0o700, exist_ok=True)

@@ -78,7 +78,12 @@ class Request:
     mail: Sequence[Mail] = ()
 
     def encode(self) -> bytes:
-        return _noted(self, self._encoded([mail.to_dict() for mail in self.mail]))
+        return self._encoded([mail.to_dict() for mail in self.mail]) if self.mail else self._without_mail
+
+    @cached_property
+    def _without_mail(self) -> bytes:
+        """All parties may be told the same (a proposal with its plan, say): it is written once."""
+        return _noted(self, self._encoded([]))
 
     @cached_property
     def hashed(self) -> str:

@@ -137,7 +137,7 @@ class Party(Workplace):
         self._closed, self._stopped = False, threading.Event()
         self._end_old_jobs()
         self._approved: dict[str, Plan] = {}
-        """{job: the plan that this installation makes for it}, of jobs that were asked something here."""
+        """{job: the plan that this installation makes for it}, of jobs that were accepted or asked something here."""
         self._seeds: dict[str, tuple[int, str] | None] = {}
         """{job: its seed, and a digest of its method and options}, likewise."""
 
@@ -252,7 +252,7 @@ class Party(Workplace):
     def _check(self, request: Request, data: bytes) -> bytes:
         """Would this plan be accepted? Asked of every party first, so that no party reserves for a job that another
         refuses."""
-        plan = self._acceptable(request)
+        plan, _ = self._acceptable(request)
         if self._block is not None:
             self._block.check_schema()
         reserved = self.approvals.reservations(request.job, plan)
@@ -271,7 +271,7 @@ class Party(Workplace):
             raise ReplayMismatch(f"job {request.job} was proposed before with another plan; use a new job id.")
         state: Decision | None = None
         if earlier is None:
-            plan = self._acceptable(request)
+            plan, own = self._acceptable(request)
             state = self.policy.decide(plan, self.facts, self.roster, party=self.name)
         with self.database.transaction():  # one flush for the job, its reservation and the answer
             if state is not None:
@@ -288,6 +288,8 @@ class Party(Workplace):
             reply = Reply(value={"state": current.state, "ledger": _plain(self.ledger.reserved(request.job))}).encode()
             discloses = f"the job is {current.state} here, and where the ledger has its reservation"
             self._record(request, data, reply, kind="proposal", discloses=discloses)
+        if state == "approved":
+            self._know(request.job, own, request.arguments["seed"])
         if state == "waiting":
             self._log.info("job %s (%s) waits for the operator", request.job, plan.method)
             waits = f"job {request.job} waits for a decision"
@@ -295,7 +297,8 @@ class Party(Workplace):
             self.notice(f"{self.name}: {waits} ({plan.method}). Read it with `colonnade party console`.")
         return reply
 
-    def _acceptable(self, request: Request) -> Plan:
+    def _acceptable(self, request: Request) -> tuple[Plan, Plan]:
+        """The proposed plan, and this installation's own."""
         arguments = request.arguments
         if set(arguments) - {"requester"} != set(SIGNED) or not isinstance(arguments["plan"], dict):
             raise UnsafeRequest("a proposal must state its plan, roster, facts and seed.")
@@ -309,8 +312,7 @@ class Party(Workplace):
             plan = Plan.from_dict(arguments["plan"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UnsafeRequest(f"the proposed plan cannot be read ({error}).") from error
-        self._own(plan)
-        return plan
+        return plan, self._own(plan)
 
     def _own(self, plan: Plan) -> Plan:
         """The plan that this installation makes for the same method and options; the proposed one must ask the same."""
@@ -408,8 +410,15 @@ class Party(Workplace):
         """The step that a request names; after a restart the job's method is loaded again first."""
         stored = self.store.job(request.job) if request.job not in self._approved else None
         if stored is not None:
-            self._approved[request.job] = self._own(plan_of(stored))
+            self._know(request.job, self._own(plan_of(stored)), stored_proposal(stored.content)["seed"])
         return self._step(request.step)
+
+    def _know(self, job: str, plan: Plan, seed: Any) -> None:
+        """What all requests of a job need of its proposal."""
+        # Verification draws in requests of its own: with and without it, the same seed gives the same result.
+        options = {name: value for name, value in plan.options.items() if name != "verify"}
+        asked = wire.digest(wire.encode([plan.method, options]))
+        self._approved[job], self._seeds[job] = plan, None if seed is None else (int(seed), asked)
 
     def _bound(self, request: Request) -> tuple[Stage, int]:
         """The stage of a request, and its number within it. A request is answered only if it is the next one of a stage
@@ -439,14 +448,6 @@ class Party(Workplace):
     def _source(self, job: str, stage: Stage, number: int) -> Randomness:
         """The operating system's, or for a simulation a stream that depends on seed, party, method with its options,
         and request alone."""
-        if job not in self._seeds:
-            stored = self.store.job(job)
-            assert stored is not None
-            seed, plan = stored_proposal(stored.content)["seed"], self._approved[job]
-            # Verification draws in requests of its own: with and without it, the same seed gives the same result.
-            options = {name: value for name, value in plan.options.items() if name != "verify"}
-            asked = wire.digest(wire.encode([plan.method, options]))
-            self._seeds[job] = None if seed is None else (int(seed), asked)
         simulated = self._seeds[job]
         if simulated is None:
             return SystemRandomness()

@@ -123,16 +123,20 @@ class RunFolder:
         return path
 
 
+_written = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
 def _laid_out(value: Any, margin: str = "\n") -> str:
     """JSON for people and programs: an entry to a line, and on one line what holds nothing but numbers and texts, such
     as a row of a matrix. (`indent` would put every number on a line of its own, and takes several times as long.)"""
     entries = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    if margin != "\n" and not any(isinstance(entry, Mapping | list | tuple) for entry in entries):
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    kinds = set(map(type, entries))  # few, of many entries
+    if margin != "\n" and not any(issubclass(kind, Mapping | list | tuple) for kind in kinds):
+        return _written(value)
     inner = margin + "  "
     lines = [_laid_out(entry, inner) for entry in entries]
     if isinstance(value, Mapping):
-        names = (json.dumps(str(name), ensure_ascii=False) for name in value)
+        names = (_written(str(name)) for name in value)
         lines = [f"{name}: {line}" for name, line in zip(names, lines, strict=True)]
     first, last = "{}" if isinstance(value, Mapping) else "[]"
     return f"{first}{inner}{f',{inner}'.join(lines)}{margin}{last}" if lines else first + last

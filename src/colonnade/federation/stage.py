@@ -249,16 +249,14 @@ def stage(
     # Thousands of rounds, and all parties, ask with one and the same object: contents are compared once for each.
     objects = {id(arguments): arguments for each in asked.values() for arguments in each}
     contents = {place: _digest(dict(arguments)) for place, arguments in objects.items()}
+    checked = {contents[place]: step.check(arguments) for place, arguments in objects.items()}
     for party, each in asked.items():
         public = Public(job=JOB, party=party, facts=facts, roster=roster)
         seen = Counter(map(id, each))
         repeats: Counter[str] = Counter()
         for place, count in seen.items():
             repeats[contents[place]] += count
-        distinct = {contents[place]: objects[place] for place in seen}
-        costs[party] = compose(
-            step.price(public, step.check(arguments)).times(repeats[content]) for content, arguments in distinct.items()
-        )
+        costs[party] = compose(step.price(public, checked[content]).times(count) for content, count in repeats.items())
     return Stage(
         name=name,
         step=step.name,

@@ -123,6 +123,11 @@ def gram(field: Field, a: Residues, *, tile: int = 1024) -> Product:
     return Product(field, field.gram(a, tile=tile))
 
 
+def gram_of(field: Field, parts: Sequence[Residues]) -> Product:
+    """The same of a block of records whose columns come in parts."""
+    return Product(field, field.gram_of(parts))
+
+
 def segments(field: Field, a: Residues, b: Residues, cuts: NDArray[np.intp]) -> Product:
     """A^T B within each run of records between `cuts`."""
     return Product(field, field.segments(a, b, cuts))

@@ -12,7 +12,7 @@ After each batch of rows the sum is reduced modulo p, which keeps it exact for a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -29,6 +29,8 @@ Residues = NDArray[np.int32]
 
 #: Rows in one BLAS call: 4096 * 2^40 = 2^52, one bit below what float64 holds exactly.
 BATCH_ROWS = 4096
+#: Columns of a Gram matrix that are computed at a time.
+TILE = 1024
 #: Words of a stream at a time: they stay in the nearest cache.
 _WORDS = 1 << 12
 _ZEROS = bytes(8 * _WORDS)
@@ -252,7 +254,7 @@ class Field:
             _segments(first, second, cuts, p, target)
         return out
 
-    def gram(self, a: Residues, *, tile: int = 1024) -> Residues:
+    def gram(self, a: Residues, *, tile: int = TILE) -> Residues:
         """A^T A for residues (L, n, d). Beside the result, memory is that of tiles `tile` columns wide."""
         width = a.shape[-1]
         out = np.empty((len(self.primes), width, width), dtype=np.int32)
@@ -262,7 +264,29 @@ class Field:
                 out[:, columns, rows] = residues.transpose(0, 2, 1)
         return out
 
-    def gram_tiles(self, a: Residues, *, tile: int = 1024) -> Iterator[Tile]:
+    def gram_of(self, parts: Sequence[Residues]) -> Residues:
+        """A^T A of at most `BATCH_ROWS` records whose columns come in parts (L, n, d). Unless they are very many, these
+        are not put side by side as residues first: all layers together are more than a core keeps near."""
+        records, width = parts[0].shape[1], sum(part.shape[2] for part in parts)
+        if records > BATCH_ROWS or any(part.shape[:2] != (len(self.primes), records) for part in parts):
+            raise SecureError(f"cannot put residues {[part.shape for part in parts]} side by side.")
+        if width > TILE:
+            return self.gram(np.concatenate(parts, axis=2))
+        out = np.empty((len(self.primes), width, width), dtype=np.int32)
+        rows, product = np.empty((records, width)), np.empty((width, width))
+        for k, (p, target) in enumerate(zip(self.primes, out, strict=True)):
+            first = 0
+            for part in parts:
+                if not _centre(np.ascontiguousarray(part[k]), p, rows, first):
+                    raise _out_of_range(p)
+                first += part.shape[2]
+            np.matmul(rows.T, rows, out=product)
+            total = np.zeros(product.shape)
+            _fold(product, p, total)
+            _canonical(total, p, target)
+        return out
+
+    def gram_tiles(self, a: Residues, *, tile: int = TILE) -> Iterator[Tile]:
         """The tiles of A^T A on and above the diagonal, one at a time: for a result larger than memory."""
         if a.ndim != 3 or a.shape[0] != len(self.primes):
             raise SecureError(f"a Gram matrix needs residues (primes, records, columns), not {a.shape}.")
@@ -315,7 +339,7 @@ def _centred(block: Residues, p: int, space: NDArray[np.float64]) -> NDArray[np.
     if block.strides[0] < block.strides[1]:
         return _centred(block.T, p, space).T
     out = space[: block.size].reshape(block.shape)
-    if not _centre(block, p, out):
+    if not _centre(block, p, out, 0):
         raise _out_of_range(p)
     return out
 
@@ -403,15 +427,17 @@ def _multiply(a: int, b: int, p: int) -> int:
 
 
 @numba.njit(cache=True)
-def _centre(block: Any, p: int, out: Any) -> bool:
-    """Residues in [0, p) to float64 in [-(p-1)/2, (p-1)/2]; False if one was out of range."""
+def _centre(block: Any, p: int, out: Any, first: int) -> bool:
+    """Residues in [0, p) to float64 in [-(p-1)/2, (p-1)/2], from the column `first` on; False if one was out of
+    range."""
     half, prime = float(p // 2), float(p)
     bad = False
     for i in range(block.shape[0]):
+        target = out[i, first : first + block.shape[1]]
         for j in range(block.shape[1]):
             v = float(block[i, j])
             bad |= (v < 0.0) | (v >= prime)
-            out[i, j] = v - prime if v > half else v
+            target[j] = v - prime if v > half else v
     return not bad
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -49,7 +50,7 @@ from colonnade.federation.stage import Later, fields_of, is_number
 from colonnade.federation.step import Public
 from colonnade.privacy.cost import Cost, Unbounded, compose
 from colonnade.privacy.skellam import delta_1_bound
-from colonnade.secure.bgw import Product, cross, gram, lift, open_product
+from colonnade.secure.bgw import Product, cross, gram, gram_of, lift, open_product
 from colonnade.secure.claims import Factors, cross_weights, gram_weights, square_factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import BATCH_ROWS, PRIMES, Field, Residues, primes_for
@@ -325,7 +326,12 @@ class MomentsLayout(SharedStatistic):
 
     @cached_property
     def parties(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(feature.party for feature in self.features))
+        return tuple(self._features_of)
+
+    @cached_property
+    def _features_of(self) -> Counter[str]:
+        """How many features each party has; the parties stand in their order."""
+        return Counter(feature.party for feature in self.features)
 
     # --- empty cells --------------------------------------------------------------------------------------
 
@@ -408,8 +414,7 @@ class MomentsLayout(SharedStatistic):
 
     def width(self, party: str) -> int:
         """Columns that a party shares: its features, and its masks where presence is secret."""
-        own = sum(feature.party == party for feature in self.features)
-        return own + (1 + len(self.own_masked(party)) if self.presence == "secret" else 0)
+        return self._features_of[party] + (1 + len(self.own_masked(party)) if self.presence == "secret" else 0)
 
     def entries(self, mask: tuple[bool, ...]) -> list[str]:
         """The names of a pattern's rows and columns, in order."""
@@ -441,7 +446,7 @@ class MomentsLayout(SharedStatistic):
 
     def bound(self, party: str) -> float:
         """The declared norm of a party's features: no clipping unless `clip` asks for it."""
-        return self.clip.get(party, math.sqrt(sum(feature.party == party for feature in self.features)))
+        return self.clip.get(party, math.sqrt(self._features_of[party]))
 
     # --- noise and cost -----------------------------------------------------------------------------------
 
@@ -834,7 +839,9 @@ class MomentsLayout(SharedStatistic):
         factors = [1] * len(self.field.primes)
         if self.remembers(self._all_bytes):
             for columns, present in self._all_blocks(me, keep=True):
-                yield columns.shape[1], [(Term(factors, columns), slice(None))], present
+                edges = itertools.accumulate((part.shape[2] for part in columns), initial=0)
+                places = itertools.starmap(slice, itertools.pairwise(edges))
+                yield columns[0].shape[1], zip((Term(factors, part) for part in columns), places, strict=True), present
             return
         first = 1 if self.constant and self.presence != "secret" else 0
         ends = list(itertools.accumulate(map(self.width, self.parties), initial=first))
@@ -893,10 +900,8 @@ class MomentsLayout(SharedStatistic):
     def _dealt_blocks(self, me: Party, dealer: str) -> Iterator[Residues]:
         """A holder's shares of one party's rows; out of those of all, if these are remembered."""
         if self.remembers(self._all_bytes):
-            before = self.parties[: self.parties.index(dealer)]
-            first = sum(map(self.width, before)) + (1 if self.constant and self.presence != "secret" else 0)
             for columns, _ in self._all_blocks(me, keep=True):
-                yield columns[:, :, first : first + self.width(dealer)]
+                yield columns[self.parties.index(dealer) - len(self.parties)]  # perhaps a constant stands before them
             return
         for shares, block, _, _ in self._share_blocks(me, keep=True):
             yield shares[dealer].block(block)
@@ -945,7 +950,7 @@ class MomentsLayout(SharedStatistic):
             self._add_block(products, columns, present)
         return products
 
-    def _all_blocks(self, me: Party, *, keep: bool) -> Iterable[tuple[Residues, NDArray[np.bool_] | None]]:
+    def _all_blocks(self, me: Party, *, keep: bool) -> Iterable[tuple[list[Residues], NDArray[np.bool_] | None]]:
         """All blocks; for a verification they are remembered, if there is room, since it needs them again."""
         if not self.remembers(self._all_bytes):
             return self._blocks(me, keep=keep)
@@ -964,8 +969,9 @@ class MomentsLayout(SharedStatistic):
             lengths = {party: (stop - start, self.width(party)) for party in self.parties}
             yield shares_of(me, rows, self.field, lengths)
 
-    def _blocks(self, me: Party, *, keep: bool) -> Iterator[tuple[Residues, NDArray[np.bool_] | None]]:
-        """Shares of all columns for a block of records, and which party has which of these, where that is known."""
+    def _blocks(self, me: Party, *, keep: bool) -> Iterator[tuple[list[Residues], NDArray[np.bool_] | None]]:
+        """Shares of all columns for a block of records, party by party, and which party has which of these, where that
+        is known."""
         for shares, block, records, present in self._share_blocks(me, keep=keep):
             yield self._columns(shares, block, records), present
 
@@ -1002,8 +1008,15 @@ class MomentsLayout(SharedStatistic):
         height, width = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
         return lift(self.field, self.field.zeros((height, width)))
 
-    def _add_block(self, products: dict[Tile, Product], columns: Residues, present: NDArray[np.bool_] | None) -> None:
+    def _add_block(
+        self, products: dict[Tile, Product], parts: list[Residues], present: NDArray[np.bool_] | None
+    ) -> None:
         """Add one block of records to every tile."""
+        everything = (0, sum(part.shape[2] for part in parts))
+        if present is None and [(tile.rows, tile.columns) for tile in products] == [(everything, everything)]:
+            products[next(iter(products))] += gram_of(self.field, parts)
+            return
+        columns = np.concatenate(parts, axis=2)
         for pattern, mask in enumerate(self.masks):
             tiles = [tile for tile in products if tile.pattern == pattern]
             if not tiles:
@@ -1019,12 +1032,12 @@ class MomentsLayout(SharedStatistic):
                 right = used[:, :, slice(*tile.columns)]
                 products[tile] += gram(self.field, left) if tile.diagonal else cross(self.field, left, right)
 
-    def _columns(self, shares: Mapping[str, Share], block: int, records: int) -> Residues:
+    def _columns(self, shares: Mapping[str, Share], block: int, records: int) -> list[Residues]:
         """The holder's shares of one block of records: the constant, which is its own share, and all columns."""
         parts = [shares[party].block(block) for party in self.parties]
         if self.constant and self.presence != "secret":
             parts.insert(0, self._constant(records))
-        return np.concatenate(parts, axis=2)
+        return parts
 
     def _constant(self, records: int) -> Residues:
         constant = self.field.encode(np.array([[self.gamma]]))

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,8 @@ NORMS_NOT_PROVEN = (
     " others above the noise."
 )
 """The beginning of the note of a plan where numbers are shared and only the rest is verified."""
+SMALL_WEIGHTS = 1 << 22
+"""Bytes of the weights of an opening that a holder remembers from its proof to its answer."""
 
 
 def challenge(tag: str, number: int, coins: Mapping[str, bytes], committee: Sequence[str]) -> bytes:
@@ -84,11 +86,16 @@ class Product:
         self.extension = Extension(statistic.field)
         self.layout = claimed_layout(me, statistic)
 
-    @property
-    def weights(self) -> Iterator[tuple[int, Residues]]:
-        """Of each opening in turn: those of a large matrix together would be several times as large as its entries."""
-        for number in self.statistic.proven_openings:
-            yield number, self.statistic.opening_weights(self.extension, self.seed, number)
+    def weights(self, me: Party) -> Iterator[tuple[int, Residues]]:
+        """Of each opening in turn: those of a large matrix together would be several times as large as its entries.
+        They are needed twice, and remembered if they are few."""
+        statistic = self.statistic
+        for number in statistic.proven_openings:
+            made = partial(statistic.opening_weights, self.extension, self.seed, number)
+            size = 4 * DEGREE * len(statistic.field.primes) * statistic.openings[number]
+            small = size <= SMALL_WEIGHTS and statistic.remembers(size)
+            name = f"{statistic.tag}: weights {number} {self.seed.hex()}"
+            yield number, me.remembered(name, size, made) if small else made()
 
     def factors(self, me: Party) -> tuple[Vector, Vector]:
         """This holder's shares of the two vectors. They are needed twice: remembered if they are small, otherwise in
@@ -103,7 +110,7 @@ class Product:
     def stated(self, me: Party) -> Residues:
         """The combination of this holder's shares of the result, (primes, 3)."""
         total = self.extension.zeros()
-        for number, weights in self.weights:
+        for number, weights in self.weights(me):
             result: Residues = me.recall(self.statistic.result_name(number))
             total = self.extension.add(total, self.extension.combine(result, weights))
         return total
@@ -116,7 +123,7 @@ class Product:
         extension, field = self.extension, self.statistic.field
         total = self.statistic.claim_sums(me, extension, self.seed)
         blinds = [extension.zeros() for _ in range(me.roster.threshold)]
-        for number, weights in self.weights:
+        for number, weights in self.weights(me):
             noise, own_blinds = self.statistic.noise_parts(me, number)
             total = extension.add(total, extension.combine(noise, weights))
             for degree, blind in enumerate(own_blinds):

@@ -15,7 +15,7 @@ from scipy import stats
 from colonnade.errors import ModulusTooSmall, SecureError
 from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
 from colonnade.secure import field as field_module
-from colonnade.secure.field import BATCH_ROWS, PRIMES, Field, is_prime, primes_for, transpose
+from colonnade.secure.field import BATCH_ROWS, PRIMES, TILE, Field, is_prime, primes_for, transpose
 
 BITS = st.sampled_from([0, 19, 20, 40, 61, 62, 83, 150, 330])
 
@@ -195,6 +195,22 @@ def test_matrix_products_agree_with_python(rows: int, left: int, right: int, bit
         assert (product[k] == python_gram(a[k], b[k]) % p).all()
         assert (plain[k] == python_gram(b[k].T, b[k].T) % p).all()
         assert (vector[k] == python_gram(b[k], a[k][:, 0]) % p).all()
+
+
+def test_columns_in_parts_have_the_gram_matrix_of_all_columns() -> None:
+    field, rng = Field(PRIMES[:3]), np.random.default_rng(3)
+    for records, widths in ((BATCH_ROWS, (5, 1, 7)), (300, (1, 4)), (1, (2,)), (20, (TILE, 1))):
+        parts = [field.encode(rng.integers(-(2**40), 2**40, size=(records, width))) for width in widths]
+        assert np.array_equal(field.gram_of(parts), field.gram(np.concatenate(parts, axis=2)))
+    constant = np.broadcast_to(field.encode(np.array([[7]])), (3, 20, 1))
+    assert np.array_equal(field.gram_of([constant, parts[1]])[:, 0, 0], field.encode(np.array(20 * 49)))
+    damaged = parts[1].copy()
+    damaged[2, 3, 0] = PRIMES[2]
+    with pytest.raises(SecureError, match="out of range"):
+        field.gram_of([constant, damaged])
+    for wrong in (parts[1][:2], parts[1][:, :19]):
+        with pytest.raises(SecureError, match="side by side"):
+            field.gram_of([constant, wrong])
 
 
 def test_any_number_of_blocks_stays_exact(monkeypatch: pytest.MonkeyPatch) -> None:
