@@ -73,7 +73,7 @@ class Kit:
     """The folder of one member or of the coordinator, and its compose project."""
 
     def __init__(self, folder: Path, project: str) -> None:
-        self.folder, self._compose = folder, ["podman-compose", "-p", project]
+        self.folder, self.project, self._compose = folder, project, ["podman-compose", "-p", project]
 
     def compose(self, *words: str) -> str:
         return called([*self._compose, *words], self.folder)
@@ -91,6 +91,11 @@ class Kit:
         command = [*self._compose, "exec", "-T", IMAGE, "colonnade", *words, "-f", "coordinator.toml", "--yes"]
         null = subprocess.DEVNULL
         return subprocess.Popen(command, cwd=self.folder, stdin=null, stdout=null, stderr=null)
+
+    def end(self) -> None:
+        self.compose("down")
+        # podman-compose 1.0 leaves its network.
+        called(["podman", "network", "rm", "-f", f"{self.project}_default"], self.folder)
 
     def unpack(self, kits: Path) -> None:
         with zipfile.ZipFile(kits / f"{self.folder.name}.zip") as archive:
@@ -178,7 +183,7 @@ def main() -> int:
             worked(members, coordinator)
         finally:
             for kit in (*members.values(), coordinator):
-                kit.compose("down")
+                kit.end()
         jobs = len(list((coordinator.folder / "runs").glob("*/report.html")))
         strays = [str(path) for kit in (*members.values(), coordinator) for path in kit.folder.glob(".*")]
         rows = [["kits", f"{prepared - began:.0f}"], ["service and jobs", f"{time.monotonic() - prepared:.0f}"]]
