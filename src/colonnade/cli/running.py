@@ -242,7 +242,7 @@ def say_total(plan: Plan, out: Output) -> None:
     fixed = ", who is present held fixed" if person.shown else ""
     if fixed:
         out.say(f"    {plan.total()} (who holds which pseudonymous record is shown)")
-    for bound in person.total.values():
+    for bound in dict.fromkeys(map(str, person.total.values())):
         if not fixed or person.counted:
             out.say(f"    {bound}{fixed}")
 

@@ -88,6 +88,10 @@ class Plan(Viewed):
             costs = [transform(cost) for cost in costs]
         return guarantee(list(costs), delta=self.delta, unit=unit, relation=relation)
 
+    def totals(self) -> list[str]:
+        """A person's total under each relation; said once where it has no bound under either."""
+        return list(dict.fromkeys(str(self.total(relation=relation)) for relation in get_args(Relation)))
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "method": self.method,
@@ -135,7 +139,7 @@ class Plan(Viewed):
             title=f"Plan of {self.method}: {self.rounds()} rounds in {len(self.stages)} stages",
             quality="Computed from public facts; no data was touched.",
             answer=(
-                Text(text=f"A person's total: {self.total()}; {self.total(relation='replace')}.", style="lead"),
+                Text(text=f"A person's total: {'; '.join(self.totals())}.", style="lead"),
                 Table(
                     title="What leaves",
                     head=("what leaves", "from", "requests", "seen by", "cost of it alone"),
@@ -155,7 +159,7 @@ class Plan(Viewed):
                 requests = f"{stage.counts[party]} request{'s' if stage.counts[party] != 1 else ''}"
                 lines.append(f"    {party}: {requests}, {guarantee([cost], delta=self.delta)}")
         lines += ["", "A person's total over all parties' releases of this job:"]
-        lines += [f"    {self.total(relation=relation)}" for relation in get_args(Relation)]
+        lines += [f"    {total}" for total in self.totals()]
         if self.notes:
             lines += ["", *self.notes]
         return "\n".join(lines)
