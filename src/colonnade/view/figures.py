@@ -479,7 +479,8 @@ def paths(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     ax.axhline(0.0, color=SOFT, linewidth=0.8)
     ax.axvline(lambdas[chosen], color=NOISE, linestyle=DASHES[1], linewidth=1.2)
     ax.set_xscale("log")
-    ax.set_xlim(lambdas.max(), lambdas.min())
+    if len(set(lambdas)) > 1:
+        ax.set_xlim(lambdas.max(), lambdas.min())
     ticks = _log_ticks(lambdas.min(), lambdas.max())
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.set_xticks([], minor=True)
