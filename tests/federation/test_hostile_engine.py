@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from colonnade.federation.job import Job
+from colonnade.federation.messages import Reply
 from colonnade.federation.plan import Plan
 from colonnade.federation.stage import Stage, stage
 from colonnade.statistics.describe import Describe
@@ -63,6 +64,23 @@ def test_a_lie_is_noticed(tables: Scene, where: str) -> None:
     """In a share that is dealt, of rows or noise; in one that is opened; in a comparison."""
     lie = next(lie for lie in lies_of(tables) if where in lie.where and "dealt" not in lie.where)
     assert run_with_lie(tables, lie, random.Random(2)).startswith("noticed")
+
+
+def test_a_range_of_a_predictor_is_told_once() -> None:
+    """A request for ranges with the next number, at the coefficients of an earlier round, is refused; at others it is a
+    round that the plan has."""
+    case = CASES["regress, poisson"]
+    with scene_of(replace(case, method=lambda: replace(case.method(), verify=False))) as scene:
+        ranges = [place for place, each in enumerate(scene.honest) if each.request.stage == "scores: ranges"]
+        at = next(place for place in range(ranges[-1] + 1, len(scene.honest)) if scene.honest[place].party == "bank")
+        for exchange in scene.honest[:at]:
+            scene.cast.say(exchange.party, exchange.request.encode())
+        earlier = next(scene.honest[place].request for place in ranges if scene.honest[place].party == "bank")
+        again = replace(earlier, seq=scene.honest[at].request.seq)
+        assert Reply.decode(scene.cast.say("bank", again.encode())).error == "unsafe-request"
+        chosen = {**again.arguments["chosen"], "coefficients": [0.25, 0.0, 0.0]}
+        other = replace(again, seq=again.seq + 1, arguments={**again.arguments, "chosen": chosen})
+        assert not Reply.decode(scene.cast.say("bank", other.encode())).error
 
 
 # --- planted bugs -------------------------------------------------------------------------------------------

@@ -326,7 +326,7 @@ class ScoreLayout(FilledRecords, HeldNoise):
         low, high = (float(part.min()), float(part.max())) if len(part) else (0.0, 0.0)
         outwards = [math.floor(QUARTERS * low) / QUARTERS, math.ceil(QUARTERS * high) / QUARTERS]
         for party in self.parties:
-            me.send(party, self.range_tag, outwards, each_round=True)
+            me.send(party, self.range_tag, outwards)
         return outwards
 
     def _check_ranges(self, me: Party) -> None:
