@@ -12,6 +12,13 @@ number, fixed arguments, recipients, tags and sizes of letters; and holders must
 node of its arguments (of a longer list the first entry, the last, and one in between that the run's seed chooses),
 every field of every letter; and beside these its place in the order, its bytes, and the same message of another job. A
 field is covered when it was changed once, in one of its ways.
+
+**Kinds.** A round of a fit repeats the messages of the round before it, and holders are asked the same. So the list is
+covered by strata: first each kind of change of each field of each kind of message once, at one of the requests of this
+kind, drawn at random; then the other fields of the list, request by request. A kind of message is its kind, its stage
+and its step; a letter's is its tag. Names of stages and tags in the place of another are one kind of change, so are
+the names in a proposal, and so are all earlier requests, and all later ones; but each member and each column that an
+argument of a request or a letter names in the place of another is a kind of its own: these decide who learns what.
 """
 
 from __future__ import annotations
@@ -20,17 +27,19 @@ import contextlib
 import hashlib
 import math
 import random
+import re
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from benchmarks.hostile_cast_common import FORGED, START, Cast, Look, TransportName
-from benchmarks.hostile_party_common import HEX, changed_number
+from benchmarks.hostile_party_common import HEX, changed_part, parts_of
 from colonnade.catalogue import CATALOGUE
 from colonnade.errors import ColonnadeError, PartyLost
 from colonnade.federation import wire
@@ -115,7 +124,10 @@ class Scene:
         cast.restore(START)
         self.other = self._honest(OTHER_JOB)[0]
         cast.restore(START)
+        cast.each("sent")  # of this case alone from here on
         self.honest, self.result = self._honest(JOB)
+        self.parts: dict[str, dict[str, list[str]]] = cast.each("sent")
+        """{party: {tag of its letters: the parts of their values}}."""
         self.spent: dict[str, float] = cast.each("spent")
         """Epsilon of the bounded releases of one run, at each party."""
         cast.restore(START)
@@ -235,6 +247,10 @@ MOST_BYTES = 300 * 2**20
 """Of memory, beyond the largest amount so far, that one message may make a party of these few records take."""
 
 
+LieKind = tuple[str, bool, str]
+"""Tag or stage, whether it is a letter, and the part of its value that is changed."""
+
+
 @dataclass
 class Finding:
     """What a deviation taught the coordinator, or a wrong result that no one noticed."""
@@ -253,12 +269,17 @@ class Verdicts:
     wrong: list[Finding] = field(default_factory=list)
     noticed: Counter[str] = field(default_factory=Counter)
     by_kind: Counter[str] = field(default_factory=Counter)
+    kinds_covered: int = 0
+    kinds: int = 0
+    """Kinds of changes of fields that were made, and all of them."""
     covered: int = 0
     listed: int = 0
     """Fields of the list that were changed, and all of them."""
     lied: int = 0
-    lies: int = 0
-    """Kinds of lies of members that were told, and all of them."""
+    """Lies of members."""
+    lies: set[LieKind] = field(default_factory=set)
+    told: set[LieKind] = field(default_factory=set)
+    """Kinds of lies of members, and those that were told."""
 
     def add(self, other: Verdicts) -> None:
         self.deviations += other.deviations
@@ -268,10 +289,11 @@ class Verdicts:
         self.wrong += other.wrong
         self.noticed += other.noticed
         self.by_kind += other.by_kind
+        self.kinds_covered += other.kinds_covered
+        self.kinds += other.kinds
         self.covered += other.covered
         self.listed += other.listed
         self.lied += other.lied
-        self.lies += other.lies
 
 
 class Witness:
@@ -285,9 +307,15 @@ class Witness:
         self.asked: dict[tuple[str, str, str], int] = defaultdict(int)
         self.opened: dict[tuple[str, str, int], set[str]] = defaultdict(set)
         self.answered: list[tuple[str, str, int]] = []
-        self.letters: dict[tuple[str, ...], set[bytes]] = defaultdict(set)
-        for letter in passed:
-            self.letters[JOB, *letter_key(letter)].add(letter.sealed)
+        self._passed = passed
+
+    @cached_property
+    def letters(self) -> dict[tuple[str, ...], set[bytes]]:
+        """Those that were written, by job and place; most deviations are refused and write none."""
+        letters: dict[tuple[str, ...], set[bytes]] = defaultdict(set)
+        for letter in self._passed:
+            letters[JOB, *letter_key(letter)].add(letter.sealed)
+        return letters
 
     def learned(self, what: str) -> None:
         self.verdicts.learned.append(Finding(self.scene.where, self.deviation, what))
@@ -413,9 +441,21 @@ class Deviation:
     field: str
     way: str
     sent: Request | bytes
+    change: str = ""
+    """The kind of change, if it has other ways too."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.way}"
+
+    def kind(self, request: Request) -> Kind:
+        """Of this change, in place of this request."""
+        return request.kind, request.stage, request.step, SENDER.sub("", self.field), self.change or self.way
+
+
+Kind = tuple[str, ...]
+SENDER = re.compile(r" of [\w-]+(?=$|: \w+$)")
+"""At the end of the name of a letter, before its field."""
+OTHER_NAME = "another name"
 
 
 def moved(
@@ -472,6 +512,11 @@ def moved(
         yield from (("", repr(other), other) for other in (0, "", True, []))
 
 
+def _numbers(seq: int) -> dict[str, int]:
+    steps = {"-1": seq - 1, "+1": seq + 1, "+2": seq + 2}
+    return {**steps, "zero": 0, "negative": -1, "huge": 10**9, "beyond 64 bits": 2**70}
+
+
 def of_envelope(request: Request, plan: Plan) -> Iterator[Deviation]:
     """Kind, job, number, stage, step."""
     for kind in ("hello", "check", "propose", "ask", "close", "heads", "other"):
@@ -480,16 +525,16 @@ def of_envelope(request: Request, plan: Plan) -> Iterator[Deviation]:
     for job in ("", OTHER_JOB, f"{request.job} ", f"{request.job}x", "../x", "x" * 300, f"{request.job}\n{FORGED}"):
         if job != request.job:
             yield Deviation("job", repr(job[:20]), replace(request, job=job))
-    for seq in {0, request.seq - 1, request.seq + 1, request.seq + 2, 10**9, 2**70, -1} - {request.seq}:
-        if request.kind == "ask":
-            yield Deviation("seq", f"{seq - request.seq:+d}", replace(request, seq=seq))
+    for way, seq in _numbers(request.seq).items():
+        if request.kind == "ask" and seq != request.seq:
+            yield Deviation("seq", way, replace(request, seq=seq))
     for stage in plan.stages:
         if stage.name != request.stage:
-            yield Deviation("stage", stage.name, replace(request, stage=stage.name))
+            yield Deviation("stage", stage.name, replace(request, stage=stage.name), OTHER_NAME)
         if stage.step != request.step:
-            yield Deviation("step", stage.step, replace(request, step=stage.step))
+            yield Deviation("step", stage.step, replace(request, step=stage.step), OTHER_NAME)
             both = replace(request, stage=stage.name, step=stage.step)
-            yield Deviation("stage and step", stage.name, both)
+            yield Deviation("stage and step", stage.name, both, OTHER_NAME)
     for other in ("", "x", "statistics.describe.marginal", "federation.party.Party", f"x\n{FORGED}"):
         yield Deviation("stage", repr(other), replace(request, stage=other))
         yield Deviation("step", repr(other), replace(request, step=other))
@@ -498,7 +543,8 @@ def of_envelope(request: Request, plan: Plan) -> Iterator[Deviation]:
 def of_arguments(request: Request, scene: Scene, chance: random.Random) -> Iterator[Deviation]:
     """Every argument, and every field inside one."""
     for path, way, arguments in moved(dict(request.arguments), chance=chance, depth=6, names=scene.names):
-        yield Deviation(f"arguments{path}", way, replace(request, arguments=arguments))
+        change = OTHER_NAME if way in scene.names and request.kind != "ask" else way
+        yield Deviation(f"arguments{path}", way, replace(request, arguments=arguments), change)
     if request.kind == "hello":
         for head in ({"rows": 1, "hash": "0" * 64}, {"rows": -1, "hash": ""}, {"rows": 2**70, "hash": "x"}, 7):
             yield Deviation("arguments.head", str(head)[:20], replace(request, arguments={"head": head}))
@@ -513,10 +559,14 @@ def of_plans(request: Request, scene: Scene) -> Iterator[Deviation]:
     for name in CATALOGUE.names:
         if name != plan["method"]:
             other = {**arguments, "plan": {**plan, "method": name}}
-            yield Deviation("arguments.plan.method", name, replace(request, arguments=other))
+            yield Deviation("arguments.plan.method", name, replace(request, arguments=other), OTHER_NAME)
     for stage in scene.plan.stages:
         alone = {**arguments, "plan": plan_of_steps([stage]).to_dict()}
-        yield Deviation("a plan within the plan", stage.name, replace(request, arguments=alone))
+        yield Deviation("a plan within the plan", stage.name, replace(request, arguments=alone), "a stage")
+
+
+TAGS = ("", "x", f"x\n{FORGED}")
+"""That no letter has."""
 
 
 def of_mail(request: Request, scene: Scene, passed: Sequence[Mail]) -> Iterator[Deviation]:
@@ -533,8 +583,8 @@ def of_mail(request: Request, scene: Scene, passed: Sequence[Mail]) -> Iterator[
         changes: dict[str, dict[str, Any]] = {
             "sender": {member: member for member in scene.parties},
             "recipient": {member: member for member in scene.parties},
-            "tag": {tag: tag for tag in ("", "x", f"x\n{FORGED}", *dict.fromkeys(other.tag for other in mail))},
-            "seq": {str(seq): seq for seq in (letter.seq - 1, letter.seq + 1, 0, 10**9, 2**70)},
+            "tag": {tag: tag for tag in (*TAGS, *dict.fromkeys(other.tag for other in mail))},
+            "seq": _numbers(letter.seq),
             "sealed": {
                 "first byte": flipped,
                 "last byte": letter.sealed[:-1] + bytes([letter.sealed[-1] ^ 1]),
@@ -546,7 +596,8 @@ def of_mail(request: Request, scene: Scene, passed: Sequence[Mail]) -> Iterator[
             for way, value in ways.items():
                 if value != getattr(letter, part):
                     forged = replace(letter, **{part: value})
-                    yield Deviation(f"{name}: {part}", way, replace(request, mail=[*others, forged]))
+                    change = OTHER_NAME if part == "tag" and way not in TAGS else way
+                    yield Deviation(f"{name}: {part}", way, replace(request, mail=[*others, forged]), change)
     if mail:
         yield Deviation("letters", "none", replace(request, mail=[]))
         yield Deviation("letters", "turned", replace(request, mail=mail[::-1]))
@@ -554,14 +605,14 @@ def of_mail(request: Request, scene: Scene, passed: Sequence[Mail]) -> Iterator[
     for letter in passed:
         if (letter.sender, letter.seq, letter.tag, letter.recipient) not in own:
             once_more = f"{letter.tag} for {letter.recipient}"
-            yield Deviation("a letter once more", once_more, replace(request, mail=[*mail, letter]))
+            yield Deviation("a letter once more", once_more, replace(request, mail=[*mail, letter]), "a letter")
             for place, replaced in enumerate(mail):
                 if (replaced.sender, replaced.recipient) == (
                     letter.sender,
                     letter.recipient,
                 ) and letter.tag == replaced.tag:
                     rest = [*mail[:place], *mail[place + 1 :]]
-                    yield Deviation("a stale letter", letter.tag, replace(request, mail=[*rest, letter]))
+                    yield Deviation("a stale letter", letter.tag, replace(request, mail=[*rest, letter]), "a letter")
 
 
 def of_other_job(scene: Scene, letter: Mail) -> list[Mail]:
@@ -580,10 +631,12 @@ def of_order(scene: Scene, position: int, passed: Sequence[Mail]) -> Iterator[De
             when = "later" if other > position else "earlier"
             mail = [letter for letter in exchange.request.mail if letter.sealed in written]
             moved_here = replace(exchange.request, mail=mail)
-            yield Deviation(f"{when} request", f"{exchange.request.kind} {exchange.request.stage}", moved_here)
+            words = f"{exchange.request.kind} {exchange.request.stage}"
+            yield Deviation(f"{when} request", words, moved_here, "a request")
             if exchange.request.kind == here.request.kind == "ask":
                 numbered = replace(exchange.request, seq=here.request.seq, mail=mail)
-                yield Deviation(f"{when} request with this number", exchange.request.stage, numbered)
+                words = f"{when} request with this number"
+                yield Deviation(words, exchange.request.stage, numbered, "a request")
     if here.request.job:
         for exchange in scene.other:
             same = (exchange.party, exchange.request.kind, exchange.request.seq) == (
@@ -629,6 +682,10 @@ def encoded(sent: Request | bytes) -> bytes | None:
         return None
 
 
+def _can_be_sent(deviation: Deviation) -> bool:
+    return encoded(deviation.sent) is not None
+
+
 # --- the engine -----------------------------------------------------------------------------------------------------
 
 
@@ -650,26 +707,68 @@ class Engine:
 
     # one message, then as if nothing had been
 
-    def cover(self, end: float = math.inf, *, only: Callable[[str], bool] = lambda what: True) -> None:
-        """The list: at every request each field once, in one of its ways, in a random order. Where the time until `end`
-        does not do for all, each request gets the share of its fields."""
-        fields = [len(self._fields_at(place, only)) for place in range(len(self.scene.honest))]
-        self.verdicts.listed += sum(fields)
-        weights = [
-            count * (PLANNING if exchange.request.kind in ("check", "propose") else 1)
-            for count, exchange in zip(fields, self.scene.honest, strict=True)
-        ]
+    def cover(
+        self, end: float = math.inf, *, kinds_end: float = math.inf, only: Callable[[str], bool] = lambda what: True
+    ) -> None:
+        """The list: first each kind once, until `kinds_end`; then at every request each of the other fields once, in
+        one of its ways, in a random order. Where the time until `end` does not do for these, each request gets the
+        share of its fields."""
+        honest, places = self.scene.honest, dict[Kind, list[tuple[int, int]]]()
+        fields: list[list[str]] = []
+        """Of each deviation of each request."""
+        for position, exchange in enumerate(honest):
+            fields.append([])
+            for number, deviation in enumerate(self._deviations_at(position)):
+                fields[-1].append(deviation.field)
+                if only(deviation.field):
+                    places.setdefault(deviation.kind(exchange.request), []).append((position, number))
+        first: dict[int, list[int]] = defaultdict(list)
+        for found in places.values():
+            position, number = self.chance.choice(found)
+            first[position].append(number)
+        left = [{name for name in named if only(name)} for named in fields]
+        self.verdicts.kinds += len(places)
+        self.verdicts.listed += sum(map(len, left))
 
-        def one_way_each(position: int) -> list[Deviation]:
-            chosen = [self.chance.choice(ways) for ways in self._fields_at(position, only).values()]
-            self.chance.shuffle(chosen)
-            return chosen
+        def kinds_at(position: int) -> list[Deviation]:
+            all_here = list(self._deviations_at(position)) if position in first else []
+            return self._mixed(all_here[number] for number in first[position])
 
-        self.verdicts.covered += self._walk(one_way_each, weights, end)
+        def others_at(position: int) -> list[Deviation]:
+            """Of the fields that no kind has changed here."""
+            ways = {name: each for name, each in self._fields_at(position, only).items() if name in left[position]}
+            return self._mixed(next(filter(_can_be_sent, self._mixed(each)), each[0]) for each in ways.values())
+
+        def did(position: int, deviation: Deviation, sent: bool) -> bool:
+            self.verdicts.covered += sent and deviation.field in left[position]
+            if sent:
+                left[position].discard(deviation.field)
+            return sent
+
+        def did_kind(position: int, deviation: Deviation, sent: bool) -> None:
+            """What the wire cannot carry is no change that a coordinator can make."""
+            self.verdicts.kinds_covered += did(position, deviation, sent)
+            self.verdicts.kinds -= not sent
+
+        def weights(counts: Iterable[int]) -> list[int]:
+            planning = [PLANNING if exchange.request.kind in ("check", "propose") else 1 for exchange in honest]
+            return [count * times for count, times in zip(counts, planning, strict=True)]
+
+        self._walk(kinds_at, weights(len(first[place]) for place in range(len(honest))), kinds_end, did_kind)
+        if any(left):
+            self._walk(others_at, weights(map(len, left)), end, did)
+
+    def _mixed(self, deviations: Iterable[Deviation]) -> list[Deviation]:
+        mixed = list(deviations)
+        self.chance.shuffle(mixed)
+        return mixed
+
+    def _deviations_at(self, position: int) -> Iterator[Deviation]:
+        return deviations_at(self.scene, position, self.scene.passed[position])
 
     def _fields_at(self, position: int, only: Callable[[str], bool]) -> dict[str, list[Deviation]]:
         fields: dict[str, list[Deviation]] = defaultdict(list)
-        for deviation in deviations_at(self.scene, position, self.scene.passed[position]):
+        for deviation in self._deviations_at(position):
             if only(deviation.field):
                 fields[deviation.field].append(deviation)
         return fields
@@ -683,10 +782,16 @@ class Engine:
 
         self._walk(drawn, [1] * len(self.scene.honest), end)
 
-    def _walk(self, chosen: Callable[[int], list[Deviation]], weights: Sequence[int], end: float) -> int:
+    def _walk(
+        self,
+        chosen: Callable[[int], list[Deviation]],
+        weights: Sequence[int],
+        end: float,
+        did: Callable[[int, Deviation, bool], object] = lambda place, deviation, sent: None,
+    ) -> None:
         """Through the honest run with the deviations that are chosen at each request, which gets the share of its
-        weight of the time; returns how many deviations there were."""
-        scene, cast, sent, left = self.scene, self.scene.cast, 0, sum(weights)
+        weight of the time; `did` hears of each deviation, and whether it could be sent."""
+        scene, cast, left = self.scene, self.scene.cast, sum(weights)
         cast.restore(START)
         written: list[Mail] = []
         """Letters of this walk: not those of the first run, where keys are drawn anew each time."""
@@ -694,9 +799,12 @@ class Engine:
             begun = time.monotonic()
             if begun > end:
                 break
-            due = begun + min(1.0, SLACK * weights[position] / max(left, 1)) * (end - begun)
+            share = min(1.0, SLACK * weights[position] / max(left, 1))
+            due = begun + share * (end - begun) if share and end < math.inf else end
             left -= weights[position]
-            sent += self._probe(position, chosen(position), due, written)
+            if weights[position]:
+                for deviation, sent in self._probe(position, chosen(position), due, written):
+                    did(position, deviation, sent)
             answer = cast.say(exchange.party, exchange.request.encode())
             written += Reply.decode(answer).mail
             if exchange.request.kind == "ask" and scene.case.exact and answer != exchange.answer:
@@ -705,7 +813,6 @@ class Engine:
                     f" {Reply.decode(answer).error!r}: the engine cannot compare."
                 )
         cast.restore(START)
-        return sent
 
     def _chosen(self, fields: dict[str, list[Deviation]], most: int) -> list[Deviation]:
         """At most so many, of different fields first; now and then two at once."""
@@ -729,32 +836,35 @@ class Engine:
             return Deviation(*both, replace(second.sent, mail=first.sent.mail))
         return None
 
-    def _probe(self, position: int, deviations: Sequence[Deviation], due: float, written: Sequence[Mail]) -> int:
-        """Each of them in place of one request of the honest run; returns how many were sent by then."""
+    def _probe(
+        self, position: int, deviations: Sequence[Deviation], due: float, written: Sequence[Mail]
+    ) -> list[tuple[Deviation, bool]]:
+        """Each of them in place of one request of the honest run, until it is `due`; with whether it could be sent."""
         scene, cast = self.scene, self.scene.cast
         exchange = scene.honest[position]
         name, place = exchange.party, f"request {position} ({exchange.request.kind} {exchange.request.stage})"
-        sent = 0
+        done: list[tuple[Deviation, bool]] = []
         if not deviations:
-            return 0
+            return done
         cast.save(BEFORE, name)
         before = cast.look(name)
         for deviation in deviations:
             if time.monotonic() > due:
                 break
             witness = self.witness(f"{place}: {deviation}", written)
-            if witness.say(name, deviation.sent) is None:
+            done.append((deviation, witness.say(name, deviation.sent) is not None))
+            if not done[-1][1]:
                 continue
-            sent += 1
             now = witness.look(name, before)
             witness.settle()
             if now.records != before.records:
                 cast.restore(BEFORE, name)
             before = replace(before, peak=now.peak)
         cast.restore(BEFORE, name)
+        sent = sum(each for _, each in done)
         self.verdicts.deviations += sent
         self.verdicts.by_kind["one message"] += sent
-        return sent
+        return done
 
     # a deviation, and then on with the run
 
@@ -906,28 +1016,40 @@ class Lie:
     where: str
     """A tag without its digests, or the name of a stage."""
     letters: bool
+    part: str = ""
+    """Of the value, if it has names."""
+
+    @property
+    def kind(self) -> LieKind:
+        return self.where, self.letters, self.part
 
 
 def lies_of(scene: Scene) -> list[Lie]:
-    """Each kind of letter and each kind of answer with a value, of each member."""
+    """Each part of each kind of letter and of each kind of answer with a value, of each member."""
     lies: dict[Lie, None] = {}
     for exchange in scene.honest:
         if exchange.request.kind != "ask":
             continue
         reply = Reply.decode(exchange.answer)
         for letter in reply.mail:
-            lies[Lie(exchange.party, HEX.sub("#", letter.tag), True)] = None
-        if reply.value is not None:
-            lies[Lie(exchange.party, exchange.request.stage, False)] = None
+            role = HEX.sub("#", letter.tag)
+            for part in scene.parts[exchange.party].get(role, ()):
+                lies[Lie(exchange.party, role, True, part)] = None
+        for part in parts_of(reply.value):
+            lies[Lie(exchange.party, exchange.request.stage, False, part)] = None
     return list(lies)
 
 
+NOT_TOLD = "not told"
+
+
 def run_with_lie(scene: Scene, lie: Lie, chance: random.Random) -> str:
-    """ "noticed", with the error's code; "same", if the result is the honest one; "wrong" otherwise."""
+    """ "noticed", with the error's code; "same", if the result is the honest one; "wrong" otherwise; or "not told": the
+    run had no place for it."""
     cast = scene.cast
     cast.restore(START)
     if lie.letters:
-        cast.control(lie.member, "lie", tag=lie.where, seed=chance.randrange(2**31))
+        cast.control(lie.member, "lie", tag=lie.where, part=lie.part, seed=chance.randrange(2**31))
     told: list[bool] = []
 
     class Lying(Tap):
@@ -936,20 +1058,22 @@ def run_with_lie(scene: Scene, lie: Lie, chance: random.Random) -> str:
             request = self.passed[-1].request
             if not lie.letters and party == lie.member and request.stage == lie.where and not told:
                 reply = Reply.decode(answer)
-                if not reply.error:
+                if not reply.error and lie.part in parts_of(reply.value):
                     told.append(True)
-                    return replace(reply, value=changed_number(reply.value, chance)).encode()
+                    return replace(reply, value=changed_part(reply.value, lie.part, chance)).encode()
             return answer
 
     try:
         result = scene.run(JOB, Lying(cast.transport))
+        outcome = "same" if repr(result) == repr(scene.result) else "wrong"
     except ColonnadeError as error:
-        return f"noticed: {error.code}"
+        outcome = f"noticed: {error.code}"
     except Exception as error:  # what the coordinator cannot compute with is noticed too
-        return f"noticed: {type(error).__name__}"
-    finally:
-        cast.restore(START)
-    return "same" if repr(result) == repr(scene.result) else "wrong"
+        outcome = f"noticed: {type(error).__name__}"
+    if lie.letters:
+        told.extend([True] * cast.control(lie.member, "told"))
+    cast.restore(START)
+    return outcome if told else NOT_TOLD
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from support.steps import read_greetings, send_greeting, send_note
 sys.path.insert(0, str(Path(__file__).parents[2]))  # `benchmarks` is beside the package and not installed
 
 from benchmarks.hostile import CASES, scene_method
-from benchmarks.hostile_common import Case, Engine, Scene, Verdicts, lies_of, run_with_lie, scene_of
+from benchmarks.hostile_common import NOT_TOLD, Case, Engine, Scene, Verdicts, lies_of, run_with_lie, scene_of
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +150,46 @@ def test_each_check_alone_hides_its_bug(monkeypatch: pytest.MonkeyPatch) -> None
     words = [found.what for found in verdicts.learned]
     assert words
     assert not [found for found in words if "more often" in found or "'bank', 'note'" in found]
+
+
+# --- the list, by strata --------------------------------------------------------------------------------------------
+
+
+ALREADY_OVER = 0.0
+"""An end of the time for repetitions: kinds alone are covered."""
+
+
+def test_kinds_are_covered_before_repetitions() -> None:
+    """Each kind of change, however little time there is; repetitions of the same messages only in what is left."""
+    with scene_of(NOTES) as scene:
+        short, long = Engine(scene, random.Random(5)), Engine(scene, random.Random(5))
+        short.cover(ALREADY_OVER)
+        long.cover()
+    assert short.verdicts.kinds == short.verdicts.kinds_covered == long.verdicts.kinds_covered > 300
+    assert short.verdicts.listed == long.verdicts.listed
+    assert short.verdicts.covered < long.verdicts.covered <= long.verdicts.listed
+    assert not long.verdicts.learned
+
+
+def test_kinds_that_time_did_not_allow_for_are_missing() -> None:
+    with scene_of(NOTES) as scene:
+        engine = Engine(scene, random.Random(5))
+        engine.cover(ALREADY_OVER, kinds_end=ALREADY_OVER)
+    assert engine.verdicts.kinds > engine.verdicts.kinds_covered == 0
+
+
+def test_a_hole_in_the_last_kind_of_message_is_found_by_kinds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The note is asked for once, after twelve requests of other kinds."""
+    with scene_of(NOTES) as scene:
+        disarm(monkeypatch, "bound arguments", "recipients")
+        engine = Engine(scene, random.Random(5))
+        engine.cover(ALREADY_OVER, only=lambda what: what.startswith("arguments"))
+    assert any("'bank', 'note'" in found.what for found in engine.verdicts.learned)
+
+
+def test_kinds_of_lies_name_the_part_of_a_letter(tables: Scene) -> None:
+    """A comparison has two parts, each a lie of its own; one that the run has no place for counts as not told."""
+    kinds = {lie.part for lie in lies_of(tables) if lie.member == "clinic" and lie.where.startswith("compared")}
+    assert kinds == {"coins", "dealings"}
+    absent = replace(lies_of(tables)[0], part="no such part")
+    assert run_with_lie(tables, absent, random.Random(2)) == NOT_TOLD
