@@ -16,6 +16,13 @@ def rough(value: float) -> str:
     return f"{value:.2g}" if abs(value) < 99.5 else f"{float(f'{value:.2g}'):,.0f}"
 
 
+def digits(value: float, count: int = 4) -> str:
+    """So many digits, whole thousands in full instead of a power of ten: 26.63, 4,241, 27,330; 2.1e-06 stays."""
+    if not 1000 <= abs(value) < 1e15:
+        return f"{value:.{count}g}"
+    return f"{float(f'{value:.{count}g}'):,.{max(count - 1 - math.floor(math.log10(abs(value))), 0)}f}"
+
+
 def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 

@@ -27,7 +27,7 @@ from colonnade.federation.plan import HOPELESS
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Public, Release, Size, step
-from colonnade.formatting import noise_width, number, share, with_noise
+from colonnade.formatting import digits, noise_width, number, share, with_noise
 from colonnade.privacy.calibration import Calibration, Gaussians
 from colonnade.privacy.cost import Cost, Gaussian, Laplace
 from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
@@ -391,7 +391,7 @@ class Description(Result):
         if self._below_noise(marginal):
             return "too few records for this noise"
         if "quantiles" in marginal:
-            written = marginal.get("dates") or {level: f"{value:.4g}" for level, value in marginal["quantiles"].items()}
+            written = marginal.get("dates") or {level: digits(value) for level, value in marginal["quantiles"].items()}
             heap = max(marginal.get("point masses", ()), key=lambda point: point["records"], default=None)
             most = "" if heap is None else f"; {share(heap['records'], sum(marginal['counts']))} at {heap['value']}"
             return f"median {written['0.5']}; 90 % between {written['0.05']} and {written['0.95']}{most}"

@@ -16,7 +16,7 @@ from colonnade.errors import BadArguments
 from colonnade.federation.method import Result
 from colonnade.federation.options import Presence
 from colonnade.federation.run_folder import RunFolder
-from colonnade.formatting import number, with_noise
+from colonnade.formatting import digits, number, rough, with_noise
 from colonnade.statistics.features import Feature
 from colonnade.view.blocks import Block, Heading, Section, Table, Text, View
 
@@ -197,12 +197,12 @@ class MomentsResult(Result):
         error = 2 * sd * math.sqrt(1 + mean**2) / count
         spread = 2 * sd * math.sqrt(1 + 4 * mean**2 + (square - 2 * mean**2) ** 2) / count
         centre, half = feature["centre"], feature["half"]
-        shown = f"{centre + half * mean:.4g}" + (f" ± {half * error:.2g}" if sd else "")
+        shown = digits(centre + half * mean) + (f" ± {rough(half * error)}" if sd else "")
         if sd and variance <= spread:
             deviation = f"below {half * math.sqrt(variance + spread):.2g}"
         else:
             root = math.sqrt(variance)
-            deviation = f"{half * root:.4g}" + (f" ± {half * spread / (2 * root):.2g}" if sd else "")
+            deviation = digits(half * root) + (f" ± {rough(half * spread / (2 * root))}" if sd else "")
         return name, party, with_noise(count, sd), shown, deviation
 
     def _pattern_rows(self) -> Iterator[tuple[str, str]]:
