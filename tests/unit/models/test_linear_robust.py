@@ -160,8 +160,40 @@ def test_the_combination_is_the_first_near_equality_and_the_second_far_from_it()
     between = combined(first, np.full(4, 1.0), covariance, 200)
     assert 0.5 < between.share < 1
     # What is left of the difference is in the variance.
-    left = (1 - between.share) * 1.0
-    assert (np.diag(between.cov) >= left**2).all()
+    assert (np.diag(between.cov) >= (1.0 - between.params) ** 2).all()
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_shares_follow_where_the_bias_is(noisy: bool) -> None:
+    """Two halves of 10 coefficients: the weighted estimate of the first is near, that of the second ten times as noisy.
+    Where all biases are alike, the first half takes nearly all of the weighted estimate and the second less than half;
+    where the noisy half is biased beyond its noise, and the other is not, it is not left to the Gaussian one."""
+    rng = np.random.default_rng(11)
+    own = rng.normal(size=(200, 20)) * 0.01
+    spread = np.repeat([1.0, 0.1, 1.0], [1, 10, 9])
+    covariance = group_covariance(np.column_stack([own, own + 0.05 * rng.normal(size=(200, 20)) * spread]))
+    errors = np.sqrt(np.diag(covariance)[20:])
+    bias = np.where(spread < 1, 0.0, 4 * errors) if noisy else np.full(20, 0.3)
+    bias *= np.where(np.arange(20) % 2, 1.0, -1.0)
+    joined = combined(np.zeros(20), bias + 0.5 * errors * rng.normal(size=20), covariance, 200)
+    share = np.abs(joined.params[1:] / np.where(bias == 0, 1.0, bias)[1:])
+    if noisy:
+        assert share[10:].mean() > 0.8
+    else:
+        assert share[:10].mean() > 0.85
+        assert share[10:].mean() < 0.5
+
+
+def test_the_combination_does_not_depend_on_units_or_coding() -> None:
+    rng = np.random.default_rng(12)
+    influences = rng.normal(size=(200, 8)) * np.repeat([0.01, 0.03], 4)
+    first, second = rng.normal(size=4), rng.normal(size=4)
+    there = combined(first, second, group_covariance(influences), 200)
+    change = rng.normal(size=(4, 4)) + 3 * np.eye(4)
+    change[1:, 0] = 0.0  # slopes stay slopes
+    both = np.kron(np.eye(2), change)
+    here = combined(change @ first, change @ second, group_covariance(influences @ both.T), 200)
+    np.testing.assert_allclose(here.params, change @ there.params, rtol=1e-5)
 
 
 def test_hausmans_test_has_its_level() -> None:
@@ -176,7 +208,16 @@ def test_hausmans_test_has_its_level() -> None:
     assert hausman(np.zeros(3), np.zeros((3, 3)), 60).pvalue == 1
 
 
-FINE = {"records": 1000, "capped": 0, "unlikely": 0, "drawn": 0.0, "pvalue": 0.5, "share": 0.0, "difference": 0.5}
+FINE = {
+    "records": 1000,
+    "capped": 0,
+    "unlikely": 0,
+    "drawn": 0.0,
+    "pvalue": 0.5,
+    "share": 0.0,
+    "difference": 0.5,
+    "left": 0.5,
+}
 
 
 @pytest.mark.parametrize(
@@ -186,8 +227,11 @@ FINE = {"records": 1000, "capped": 0, "unlikely": 0, "drawn": 0.0, "pvalue": 0.5
         ({"unlikely": 101}, "Not valid for inference: 10% of the records are of a kind"),
         ({"capped": 11}, "Not valid for inference: 1.1% of the records have a weight beyond 20"),
         ({"drawn": 0.6}, "Not valid for inference: the presence-weighted moments are too noisy"),
-        ({"difference": 5.0, "share": 0.5}, "Not valid for inference: the Gaussian fit and the presence-weighted"),
-        ({"difference": 5.0, "share": 0.9}, "Valid if presence"),
+        (
+            {"difference": 5.0, "share": 0.5, "left": 2.5},
+            "Not valid for inference: the Gaussian fit and the presence-weighted",
+        ),
+        ({"difference": 5.0, "share": 0.9, "left": 0.5}, "Valid if presence"),
         ({"tested": False}, "Not valid for inference: there are too few groups"),
         ({"rare": ("sector[mining]",)}, "But fewer than 1% of the records have sector[mining]"),
     ],

@@ -137,6 +137,7 @@ class CombinedFit(Procedure[Regression]):
             joined = combined(gaussian.params, augmented.params, covariance, groups, gaussian.cov)
         else:
             joined = Combination(gaussian.params, covariance[:width, :width], 0.0, UNTESTED)
+        errors = np.sqrt(np.diag(weighted_cov))
         selection = Selection(
             records=round(observed.data.n),
             capped=released.capped,
@@ -144,7 +145,8 @@ class CombinedFit(Procedure[Regression]):
             drawn=augmented.drawn,
             pvalue=joined.test.pvalue,
             share=joined.share,
-            difference=largest_difference(gaussian.params, augmented.params, np.sqrt(np.diag(weighted_cov))),
+            difference=largest_difference(gaussian.params, augmented.params, errors),
+            left=largest_difference(joined.params, augmented.params, errors),
             rare=rare_levels(observed, fit),
             tested=tested,
             excess=joined.excess if self.layout.clusters is None else 0.0,
@@ -170,8 +172,9 @@ class CombinedFit(Procedure[Regression]):
         )
         remark = (
             f"The estimate has {joined.share:.0%} of the presence-weighted one and {1 - joined.share:.0%} of the"
-            f" Gaussian one, by how far they differ (Hausman's test: p = {selection.pvalue:.3g}; largest difference"
-            f" {selection.difference:.1f} standard errors). Both are in `beside`."
+            f" Gaussian one, on average over the coefficients, by how far they differ (Hausman's test: p ="
+            f" {selection.pvalue:.3g}; largest difference {selection.difference:.1f} standard errors). Both are in"
+            " `beside`."
         )
         if self.layout.weights is not None:
             remark = (

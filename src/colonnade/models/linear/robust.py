@@ -19,9 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import brentq
-from scipy.stats import chi2, ncx2
+from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.stats import chi2
 from scipy.stats import f as f_distribution
 
 from colonnade.models.linear.gaussian import standard_regression
@@ -36,8 +35,10 @@ NORMAL_EXCESS = 0.05
 estimates' difference, not by the law."""
 DOUBT = 0.1
 """The chance with which a bias is larger than the bound."""
-LARGEST_STATISTIC = 1e4
-"""Beyond it nothing of the Gaussian fit is left, and so nothing of its bias."""
+RATIOS = np.concatenate([[0.0], np.geomspace(0.02, 2e4, 61)])
+"""Of the variance of a bias to that of the sampling error: those of which the likeliest is taken."""
+UNSEEN = 1e-6
+"""The relative variance below which a difference has none."""
 
 
 def patterns_of(rows: Matrix) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -137,7 +138,7 @@ def hausman(difference: Vector, covariance: Matrix, groups: int) -> Difference:
         return Difference(0.0, 1.0, 0)
     standard = difference[varies] / scale[varies]
     values, vectors = np.linalg.eigh(covariance[np.ix_(varies, varies)] / np.outer(scale[varies], scale[varies]))
-    inside = values > 1e-6 * values[-1]
+    inside = values > UNSEEN * values[-1]
     statistic = float(np.sum((vectors[:, inside].T @ standard) ** 2 / values[inside]))
     size = int(inside.sum())
     pvalue = float(f_distribution.sf(statistic * (groups - size) / (size * (groups - 1)), size, groups - size))
@@ -147,7 +148,7 @@ def hausman(difference: Vector, covariance: Matrix, groups: int) -> Difference:
 @dataclass(frozen=True, eq=False)
 class Combination:
     """Two estimates of the same coefficients as one: the first is efficient if its model holds, the second holds more
-    widely. `share` is how much of the second is in it."""
+    widely. `share` is how much of the second is in it, on average over the coefficients."""
 
     params: Vector
     cov: Matrix
@@ -166,43 +167,67 @@ def excess_error(covariance: Matrix, likelihood: Matrix) -> float:
     return 0.5 * float(np.mean(np.log(np.maximum(ratio, 1e-300)))) if len(ratio) else 0.0
 
 
-def largest_mean_square(test: Difference, mean: float) -> float:
-    """An upper limit (at `DOUBT`) of the mean square of a true difference, in units of its variance, over the
-    directions in which the two estimates can differ: that noncentrality at which so small a T^2 is as rare."""
-    if not test.size:
-        return 0.0
-    statistic = min(test.statistic / mean * test.size, LARGEST_STATISTIC)
-    if chi2.cdf(statistic, test.size) <= DOUBT:
-        return 0.0
-    most = 2 * statistic + 50.0
-    return float(brentq(lambda size: ncx2.cdf(statistic, test.size, size) - DOUBT, 1e-9, most)) / test.size
+def shares_of_second(difference: Vector, apart: Matrix, first: Matrix, inflation: float) -> tuple[Matrix, Vector]:
+    """M = B (B + V)^-1, with which first + M d is the best estimate if the first one's bias has the covariance B.
+
+    V (`apart`) is that of the sampling error of d, E (`first`) that of the first estimate. B = s V + t E, with s and t
+    of the largest likelihood of d ~ N(0, B + V): in some tables coefficients whose weighted estimate is noisy are the
+    biased ones (s), in others all are, in units of their error (t). With t = 0 all have one share, as in Stein's rule;
+    with s = 0 the second counts most where it is least noisy. Nothing depends on the units of the columns, nor on how
+    levels are coded. `inflation` is by how much V^-1 is too large, being estimated from groups.
+
+    Also, for each coefficient, the largest variance of (1 - M) bias over all s and t that d does not rule out: whose
+    likelihood ratio to the best is within the quantile of `DOUBT` on one side.
+    """
+    width, scale = len(difference), np.sqrt(np.diag(first))
+    correlation = first / np.outer(scale, scale) + 1e-9 * np.eye(width)
+    values, vectors = eigh(apart / np.outer(scale, scale), correlation)  # U'EU = 1, U'VU diagonal
+    inside = values > max(UNSEEN * values[-1], 1e-300)
+    if not inside.any():
+        return np.zeros((width, width)), np.zeros(width)
+    seen, noise = (vectors[:, inside].T @ (difference / scale)) ** 2, inflation * values[inside]
+    alike, even = (own.reshape(-1, 1) for own in np.meshgrid(RATIOS, RATIOS * noise.mean()))
+    bias = alike * noise + even
+    deviance = np.sum(np.log(bias + noise) + seen / (bias + noise), axis=1)
+    likeliest = bias[np.argmin(deviance)]
+    share = likeliest / (likeliest + noise)
+    directions = scale[:, None] * (correlation @ vectors[:, inside])
+    allowed = bias[deviance <= deviance.min() + chi2.isf(2 * DOUBT, 1)]
+    left = ((1 - share) ** 2 * allowed) @ directions.T**2
+    return np.asarray((directions * share) @ vectors[:, inside].T / scale), left.max(axis=0)
 
 
 def combined(
     first: Vector, second: Vector, covariance: Matrix, groups: int, likelihood: Matrix | None = None
 ) -> Combination:
-    """first + share (second - first), with share = (1 - E[T^2] / T^2)_+ of Hausman's T^2 and its mean under equality.
+    """first + M (second - first), with M of `shares_of_second`.
 
-    Stein's rule: near equality it is the efficient estimate, far from it the other. What is left of the first one's
-    bias is (1 - share) d with d = second - first. Its square is added to the variance, so that an interval covers on
-    the way between the two: all of it where the test rejects, what exceeds the variance of d where it does not.
+    Near equality it is the efficient estimate, far from it the other. What is left of the first one's bias is
+    (1 - M) d with d = second - first. Its square is added to the variance, so that an interval covers on the way
+    between the two: all of it where the test rejects, what exceeds the variance of (1 - M) d where it does not.
     `covariance` is that of (first, second), `likelihood` that of the first by its own law.
 
     One d is as noisy as the bias that it shows: where it is small by chance, so is what is added. Where the first one's
-    errors show that its law does not hold (`NORMAL_EXCESS`), the square that is added is at least the largest mean
-    square that all coefficients together allow.
+    errors show that its law does not hold (`NORMAL_EXCESS`), the square that is added is at least the largest variance
+    that all coefficients together allow.
     """
     width = len(first)
     e, c, w = covariance[:width, :width], covariance[:width, width:], covariance[width:, width:]
     difference = second - first
     apart = e + w - c - c.T
     test = hausman(difference[1:], apart[1:, 1:], groups)
-    mean = test.size * (groups - 1) / (groups - test.size - 1)
-    share = max(0.0, 1.0 - mean / test.statistic) if test.statistic > 0 else 0.0
-    cov = (1 - share) ** 2 * e + share * (1 - share) * (c + c.T) + share**2 * w
-    expected = np.zeros(width) if test.pvalue < REJECTED else np.diag(apart)
-    bias = np.maximum(0.0, difference**2 - expected)
+    shares, largest = shares_of_second(difference, apart, e, (groups - 1) / (groups - test.size - 1))
+    rest = np.eye(width) - shares
+    both = np.hstack([rest, shares])
+    noise = np.diag(rest @ apart @ rest.T)
+    bias = np.maximum(0.0, (rest @ difference) ** 2 - (0.0 if test.pvalue < REJECTED else noise))
     excess = 0.0 if likelihood is None else excess_error(e, likelihood)
     if excess > NORMAL_EXCESS:
-        bias = np.maximum(bias, largest_mean_square(test, mean) * np.diag(apart))
-    return Combination(first + share * difference, cov + np.diag((1 - share) ** 2 * bias), share, test, excess)
+        bias = np.maximum(bias, largest)
+    return Combination(
+        first + shares @ difference,
+        both @ covariance @ both.T + np.diag(bias),
+        float(np.trace(shares)) / width,
+        test,
+        excess,
+    )

@@ -50,6 +50,8 @@ class Selection:
     """Of the weighted estimate in the combination."""
     difference: float
     """The largest difference between the two estimates, in standard errors of the weighted one."""
+    left: float
+    """The same between the combination and the weighted one."""
     rare: tuple[str, ...] = ()
     """Covariates' levels with few records."""
     tested: bool = True
@@ -72,7 +74,7 @@ class Selection:
             out.append(Finding(f"{self.capped / self.records:.1%} of the records have a weight beyond {CAP:g}", True))
         if self.drawn > DRAWN:
             out.append(Finding("the presence-weighted moments are too noisy to check the Gaussian fit", True))
-        if self.tested and (1 - self.share) * self.difference > LEFT:
+        if self.tested and self.left > LEFT:
             out.append(
                 Finding(
                     f"the Gaussian fit and the presence-weighted estimate differ by {self.difference:.1f} standard"
