@@ -31,7 +31,7 @@ from colonnade.models.matrix import columns_of
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Vector
 
 VERIFIED_COST = (
-    "Verified: moments by pattern, presence-weighted moments and products of group influences; about 1.4 times the CPU"
+    "Verified: moments by pattern, presence-weighted moments and products of group influences; about 1.5 times the CPU"
     " time without. verify=False leaves it out."
 )
 UNTESTED = Difference(0.0, 1.0, 0)
