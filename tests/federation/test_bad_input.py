@@ -198,7 +198,7 @@ def test_a_federation_toml_with_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "federation.toml"
     for text, cure in [
         ("key = ", "cannot be read"),
-        ("key = 'id'", "lacks columns, parties. See docs/federation-toml.md"),
+        ("key = 'id'", "lacks columns, parties. `colonnade docs federation-toml`"),
         ("key = 'id'\ncolumns = 'c.toml'\n[parties]\n", "at least one"),
         ("key = 'id'\ncolumns = 'c.toml'\n[parties.a]\n", "'a' in parties .* lacks source"),
         ("key = 'id'\ncolumns = 'c.toml'\n[parties.a]\nsorce = 'a.csv'", "Did you mean 'source'"),

@@ -5,6 +5,7 @@ start     init: from the parties' tables to a folder in which every verb works
 runs      run a job file, resume, report, release, compare, audit
 operate   one institution's end: provision, party, coordinator, authority, doctor, columns
 records   ledger and transcript
+guides    docs: the guides of this installation
 demo      the whole story on simulated institutions
 running   how a method is run: plan, question, progress, report
 output    printing, progress, errors as one line with an exit code
@@ -21,6 +22,7 @@ import typer
 import colonnade
 from colonnade.cli import operate, records, runs
 from colonnade.cli.demo import demo
+from colonnade.cli.guides import docs
 from colonnade.cli.start import init
 from colonnade.cli.verbs import MethodVerbs, papers
 
@@ -55,6 +57,7 @@ def main(
 
 app.command()(init)
 app.command()(demo)
+app.command()(docs)
 app.add_typer(papers, name="papers")
 for command in (
     runs.run,

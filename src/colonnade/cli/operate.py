@@ -27,7 +27,7 @@ columns = typer.Typer(no_args_is_help=True, help="Declare the columns' public do
 
 # --- a party --------------------------------------------------------------------------------------------------
 
-PartyToml = Annotated[Path, typer.Argument(help="This institution's party.toml (docs/network.md).")]
+PartyToml = Annotated[Path, typer.Argument(help="This institution's party.toml (`colonnade docs network`).")]
 OperatorName = Annotated[
     str | None, typer.Option("--operator", help="Who decides; asks for the password.", show_default=False)
 ]
@@ -181,7 +181,7 @@ def console(
     file: PartyToml,
     port: Port = 0,
 ) -> None:
-    """Show requests, budget, ledger, transcript and runs in this machine's browser (docs/console.md)."""
+    """Show requests, budget, ledger, transcript and runs in this machine's browser (`colonnade docs console`)."""
     from colonnade.console.operator import OperatorService
     from colonnade.console.party import PartySite
 
@@ -226,7 +226,7 @@ def coordinator_init(
     Output().result(f"Send this to the authority: {request}")
 
 
-CoordinatorToml = Annotated[Path, typer.Argument(help="The coordinator.toml (docs/network.md).")]
+CoordinatorToml = Annotated[Path, typer.Argument(help="The coordinator.toml (`colonnade docs network`).")]
 
 
 @coordinator.command("serve")
@@ -293,7 +293,7 @@ def _rounds(progress: Mapping[str, Any] | None) -> str:
 
 @coordinator.command("console")
 def coordinator_console(file: CoordinatorToml = Path("coordinator.toml"), port: Port = 0) -> None:
-    """Show the queue in this machine's browser, and ask for jobs there (docs/console.md)."""
+    """Show the queue in this machine's browser, and ask for jobs there (`colonnade docs console`)."""
     from colonnade.console.coordinator import CoordinatorSite
 
     _console(CoordinatorSite(file), port)

@@ -15,7 +15,7 @@ from colonnade.errors import BadArguments, SchemaError
 
 TABLE = (
     "A CSV or Parquet file, a table of a DuckDB file as FILE.duckdb:TABLE, or a .toml file with a field `source`, such"
-    " as a party.toml (docs/sources.md)."
+    " as a party.toml (`colonnade docs sources`)."
 )
 
 
@@ -109,7 +109,7 @@ def table_source(file: str) -> Any:
     path = Path(file)
     if path.suffix.lower() != ".toml":
         return sniffed(path)
-    settings = read_toml(path, example="docs/sources.md")
+    settings = read_toml(path, guide="sources")
     if "source" not in settings:
         raise SchemaError(f'{path} has no field source; add for example source = {{ duckdb = "...", query = "..." }}.')
     return located(settings["source"], path.parent)

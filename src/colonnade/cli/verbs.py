@@ -33,7 +33,8 @@ FederationFile = Annotated[
         "--federation",
         "-f",
         metavar="FILE",
-        help="The federation.toml (docs/federation-toml.md), or a coordinator.toml; by default the one in this folder.",
+        help="The federation.toml (`colonnade docs federation-toml`), or a coordinator.toml; by default the one in this"
+        " folder.",
         show_default=False,
     ),
 ]
@@ -122,8 +123,8 @@ def verb(entry: Entry) -> Any:
         method = entry.load()
     except ModuleNotFoundError as error:
         raise RunError(
-            f"{entry.name} needs the package {error.name}, which is not installed here; docs/dependencies.md says which"
-            " extra brings it."
+            f"{entry.name} needs the package {error.name}, which is not installed here; `colonnade docs dependencies`"
+            " says which extra brings it."
         ) from error
     declared = method.declared()
     off = [name for name, option in declared.items() if option.hint is not bool and bool in members(option.hint)]

@@ -251,7 +251,9 @@ def privacy_section(
                 *remarks,
             ]
         ),
-        paragraph("docs/threat-model.md says who is trusted with what, and what is out of scope.", class_="soft"),
+        paragraph(
+            "`colonnade docs threat-model` says who is trusted with what, and what is out of scope.", class_="soft"
+        ),
     )
 
 

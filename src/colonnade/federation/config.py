@@ -46,18 +46,20 @@ ADDRESS = "0.0.0.0:7443"
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def read_toml(path: Path, *, example: str = "docs/network.md") -> dict[str, Any]:
+def read_toml(path: Path, *, guide: str = "network") -> dict[str, Any]:
     """What a TOML file says, unchecked."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SchemaError(f"{path} cannot be read ({error}); see {example} for an example.") from error
+        raise SchemaError(f"{path} cannot be read ({error}); `colonnade docs {guide}` has an example.") from error
 
 
-def checked_toml(kind: type[T], path: Path, *, example: str = "docs/network.md") -> T:
+def checked_toml(kind: type[T], path: Path, *, guide: str = "network") -> T:
     """A TOML file as a dataclass, with its paths made absolute by the folder that it is in."""
     try:
-        checked = record(kind, read_toml(path, example=example), str(path), cure=f" See {example} for an example.")
+        checked = record(
+            kind, read_toml(path, guide=guide), str(path), cure=f" `colonnade docs {guide}` has an example."
+        )
     except BadArguments as error:
         raise SchemaError(str(error)) from error
     return _beside(checked, path.parent)
@@ -143,7 +145,7 @@ class Spec(_Agreed):
     @classmethod
     def from_toml(cls, path: Path) -> tuple[Spec, Path]:
         """A federation.toml, and its folder for runs."""
-        file = checked_toml(_FederationFile, path, example="docs/federation-toml.md")
+        file = checked_toml(_FederationFile, path, guide="federation-toml")
         if not file.parties:
             raise SchemaError(f"{path} needs at least one [parties.NAME] with a source.")
         common = {entry.name: getattr(file, entry.name) for entry in fields(_Agreed)}
@@ -189,7 +191,11 @@ def federation_text(
 ) -> str:
     """The text of a federation.toml beside a columns.toml; `ignore` is what a party alone leaves out, `without_bound`
     says what each release without a bound shows to whom. Unless they are `allowed`, their lines are comments."""
-    lines = ["# docs/federation-toml.md explains every field.", f"key = {value_text(key)}", 'columns = "columns.toml"']
+    lines = [
+        "# `colonnade docs federation-toml` explains every field.",
+        f"key = {value_text(key)}",
+        'columns = "columns.toml"',
+    ]
     off = "" if allowed else "# "
     lines += [
         "",
@@ -407,7 +413,7 @@ class JobFile:
 
     @classmethod
     def from_toml(cls, path: Path) -> JobFile:
-        job = checked_toml(_JobTable, path, example="docs/command-line.md")
+        job = checked_toml(_JobTable, path, guide="command-line")
         if job.name is not None:
             check_name(job.name, f"the run folder that name in {path} states")
         return cls(path=path, wanted=job.method, options=job.options, name=job.name)

@@ -97,7 +97,7 @@ class ConsortiumDraft:
 
     @classmethod
     def from_toml(cls, path: Path) -> ConsortiumDraft:
-        draft = checked_toml(cls, path, example="docs/how-to/set-up-three-institutions.md")
+        draft = checked_toml(cls, path, guide="set-up-three-institutions")
         if len(draft.members) < 2:
             raise SchemaError(f"{path} needs at least two [members.NAME] with an organisation.")
         for name in draft.members:
@@ -217,7 +217,7 @@ class Provision:
                 if dealer
                 else ""
             )
-            + "\n[policy]                         # docs/network.md explains every line\n"
+            + "\n[policy]                         # `colonnade docs network` explains every line\n"
             f'approve = "{"auto" if dealer else "ask"}"    # "ask": every job waits for the operator\n'
             'allow = ["alignment"]            # releases without a bound, by name\n'
             '# methods = ["describe"]         # accepted without asking, with approve = "auto"\n'

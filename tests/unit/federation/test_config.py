@@ -52,7 +52,7 @@ def test_options_are_those_of_the_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "told"),
     [
-        ("method = ", SchemaError, "cannot be read.*docs/command-line.md"),
+        ("method = ", SchemaError, "cannot be read.*colonnade docs command-line"),
         ("name = 'x'", SchemaError, "lacks method"),
         ("method = 3", SchemaError, "method in .* must be a text, not 3"),
         ("method = 'magic'", SchemaError, "names method 'magic'; this installation has .*describe"),
@@ -114,7 +114,7 @@ def test_paths_are_relative_to_the_file_that_states_them(tmp_path: Path) -> None
         (PartyFile.from_toml, PARTY + 'sources = "a.csv"', "has no field 'sources'.*Did you mean 'source'"),
         (PartyFile.from_toml, PARTY + "simulation = 1", "simulation in .* must be true or false, not 1"),
         (PartyFile.from_toml, PARTY + "home = 3", "home in .* must be a path, not 3"),
-        (PartyFile.from_toml, 'name = "clinic"', "lacks consortium. See docs/network.md"),
+        (PartyFile.from_toml, 'name = "clinic"', "lacks consortium. `colonnade docs network`"),
         (PartyFile.from_toml, PARTY + "source = 3", "a source is a file name or a table"),
         (PartyFile.from_toml, PARTY + 'packages = ["nowhere"]', "packages names 'nowhere', which is not installed"),
         (PartyFile.from_toml, PARTY + 'packages = "nowhere"', "packages in .* is a list"),

@@ -291,8 +291,8 @@ class SixPhases(Procedure[SyntheticTable]):
         self.stages = (*self.cuts.stages, *stages)
         self.caveats = (
             *self.encoder.notes,
-            "In our studies this encoder was worse than fields of the parties alone at epsilon 0.8 and below"
-            " (docs/results/mrf-tvd.md). A run's report says what to expect of it.",
+            "In our studies this encoder was worse than fields of the parties alone at epsilon 0.8 and below."
+            " A run's report says what to expect of it.",
         )
         self.notes = (*self.caveats, *self._forecast(), size_note(schema, method.max_clique))
 
