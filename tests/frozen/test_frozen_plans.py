@@ -44,6 +44,7 @@ from frozen.moved import (
 )
 
 WORDING: dict[str, str] = {
+    " (docs/results/mrf-tvd.md). A run's report": ". A run's report",
     "noisy counts of the public cells of each column": "noisy counts of the cells of each column",
     "noisy counts of a dyadic tree over one column's bounds": (
         "noisy counts of cells between one column's bounds, round by round"
