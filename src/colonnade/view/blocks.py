@@ -145,10 +145,20 @@ class View:
         return self.terminal or tuple(own)
 
     def figures(self) -> dict[str, Figure]:
-        """All figures by their names, in the order in which they are shown."""
+        """All figures by their names, in the order in which they are shown.
+
+        A column may be called what another figure is called (`score`): the first keeps the name.
+        """
         every = (*self.answer, *(block for section in self.sections for block in section.blocks))
         listed = [figure for block in every for figure in _figures(block)]
-        return {figure.name or figure.title: figure for figure in listed if figure.name or figure.title}
+        named: dict[str, Figure] = {}
+        for figure in listed:
+            name = figure.name or figure.title
+            if named.get(name, figure) != figure:
+                name = f"column {name}"
+            if name:
+                named[name] = figure
+        return named
 
     def to_dict(self) -> dict[str, Any]:
         return {

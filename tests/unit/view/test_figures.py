@@ -286,3 +286,12 @@ def test_long_names_that_begin_alike_are_told_apart_and_have_a_line_at_the_end_o
     ends = [text.get_text() for text in ax.texts if "Sector" in text.get_text()]
     assert len(set(ends)) == 9
     assert not any("\n" in end for end in ends)
+
+
+def test_a_column_does_not_hide_a_figure_of_its_name() -> None:
+    def bars(name: str, count: int) -> Figure:
+        return Figure(chart="bars", data={"labels": ["a"], "values": [count]}, label="bars", name=name, x="records")
+
+    score, column, other = bars("score", 1), bars("score", 2), bars("age", 3)
+    shown = View(title="t", quality="", answer=(score, column, other, other)).figures()
+    assert shown == {"score": score, "column score": column, "age": other}
