@@ -19,6 +19,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,8 @@ CODE = RESULTS / "code"
 MACHINERY = tuple(f"benchmarks/{name}.py" for name in ("__init__", "common", "draws_common", "provenance_common"))
 used_data: set[Path] = set()
 """The files of data that this process has read."""
+MOST_NAMES = 6
+"""Changed files that a page names; of more it counts those of each folder."""
 STANDING = re.compile(r"^\*Code: .*\*$", re.MULTILINE)
 """The line of a page that says whether its code is the present one."""
 
@@ -104,9 +107,15 @@ def standing(name: str) -> str:
     path = CODE / f"{name}.json"
     if not path.is_file():
         return "*Code: older than the record of code; the code behind this page has changed since.*"
-    if changed_files(json.loads(path.read_text(encoding="utf-8"))):
-        return "*Code: changed since this page was written.*"
-    return "*Code: the present one.*"
+    files = json.loads(path.read_text(encoding="utf-8"))
+    changed = [name.removeprefix("src/colonnade/") for name in changed_files(files)]
+    if not changed:
+        return "*Code: the present one.*"
+    named = ", ".join(changed)
+    if len(changed) > MOST_NAMES:
+        folders = Counter(name.partition("/")[0] for name in changed)
+        named = ", ".join(name if name in changed else f"{name}/ {count}" for name, count in sorted(folders.items()))
+    return f"*Code: {len(changed)} of {len(files)} files changed since this page was written: {named}.*"
 
 
 def pages() -> list[Path]:

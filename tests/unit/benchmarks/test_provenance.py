@@ -52,9 +52,12 @@ def test_a_changed_or_removed_file_is_noticed(tmp_path: Path, monkeypatch: pytes
     assert provenance.standing("study") == "*Code: the present one.*"
     provenance.program_hash.cache_clear()
     (tmp_path / "kernel.py").write_text("x = 2\n")
-    assert "changed" in provenance.standing("study")
+    assert provenance.standing("study") == "*Code: 1 of 1 files changed since this page was written: kernel.py.*"
     (tmp_path / "kernel.py").unlink()
     assert "changed" in provenance.standing("study")
+    many = {f"src/colonnade/{folder}/{part}.py": "0" * 12 for folder in ("secure", "view") for part in "abcd"}
+    record.write_text(json.dumps(many))
+    assert provenance.standing("study").endswith("written: secure/ 4, view/ 4.*")
     assert "older" in provenance.standing("another")
 
 
