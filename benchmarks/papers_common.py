@@ -109,17 +109,19 @@ ITEMS = (
         "Tables 2 and 3",
         "models/linear",
         "vfem-sme",
-        "partly",
-        "one seed, the response at Commerce; in the paper it is at Credit, where 54 % lack it",
+        "shown",
+        "its firms are not public; 40 draws of simulated ones in its layout and in ours: complete cases cover 94 %, its"
+        " model 30 % as blocks are correlated, the full covariance 92 % with one coefficient at 25 % (the default of"
+        " `Regress` at least 82 % of each, study `intervals`)",
     ),
     Item(
         VFEM,
         "Figure 3, independence of blocks",
         "models/linear/diagnostics.py",
-        None,
-        "absent",
-        "`Regression.independence()` tests it for every two parties (canonical correlations, Bartlett's test); no page"
-        " shows it for the firms",
+        "vfem-sme",
+        "shown",
+        "`Regression.independence()`, by the result itself (canonical correlations, Bartlett's test of every two"
+        " parties); on simulated firms, whose blocks are correlated, it rejects all ten pairs",
     ),
     Item(
         VFEM,
@@ -135,7 +137,7 @@ ITEMS = (
         "papers/vfem",
         "vfem-sme",
         "contradicts",
-        "columns of different parties taken as uncorrelated: 27 % of its intervals cover on correlated firms",
+        "columns of different parties taken as uncorrelated: 29 % of its intervals cover on correlated firms",
     ),
     Item(
         VFEM, "Supplement E", "models/linear", "vfem-coverage", "partly", "the supplement is not to be had; own designs"
