@@ -51,6 +51,11 @@ class Planted:
         """By how much the standard deviation of three members' noise together is too small."""
         return self.factor * math.sqrt(MEMBERS / self.members)
 
+    @property
+    def looked_for(self) -> float:
+        """Against what power is stated: this bug, or noise / 1.4 where there is none."""
+        return 1.4 if self.nothing else self.effective
+
     def variance(self, mu: Fraction | int) -> Fraction:
         """A Skellam parameter with the planted factor."""
         return Fraction(mu) / Fraction(self.factor).limit_denominator(10_000) ** 2

@@ -244,7 +244,7 @@ class CircuitStatistic(HeldNoise):
                     totals.append(product)
         return totals
 
-    def held(self, me: Party, what: str) -> dict[str, Residues]:
+    def held(self, me: Party, what: str, number: int = 0) -> dict[str, Residues]:
         """What came with the first chunk: the noise of every member of the roster, or the sums of the local parties."""
         name = f"{self.tag}: held {what}"
         if me.kept(name):

@@ -47,7 +47,7 @@ from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Relation, compose
 from colonnade.privacy.skellam import LARGEST_MU
 from colonnade.secure.bfv import MOST_BITS
-from colonnade.secure.bgw import lift, open_product
+from colonnade.secure.bgw import lift
 from colonnade.secure.claims import Factors, cross_weights
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
@@ -372,23 +372,16 @@ class TablesLayout(CircuitStatistic):
 
     def combine(self, me: Party, number: int) -> Residues:
         """Sums of products of this holder's shares, and shares of counts, plus every member's noise."""
-        noise, counts = self.held_noise(me), self.held(me, "sums")
-        products = iter(self.term_sums(me))
-        used = dict.fromkeys(self.local, 0)
-        opened = np.empty((len(self.field.primes), self.size), dtype=np.int32)
-        start = 0
+        counts, products = self.held(me, "sums"), iter(self.term_sums(me))
+        used, tables = dict.fromkeys(self.local, 0), []
         for parts, size in zip(self.parts, self.sizes, strict=True):
             if len(parts) > 1:
-                product = next(products)
-            else:
-                party = parts[0].party
-                product = lift(self.field, counts[party][:, used[party] : used[party] + size])
-                used[party] += size
-            table = slice(start, start + size)
-            shaped = {member: drawn[:, table].reshape(-1, *product.shape) for member, drawn in noise.items()}
-            opened[:, table] = open_product(product, noise=shaped, parties=me.roster.names).reshape(len(opened), -1)
-            start += size
-        return opened
+                tables.append(next(products))
+                continue
+            party = parts[0].party
+            tables.append(lift(self.field, counts[party][:, used[party] : used[party] + size]))
+            used[party] += size
+        return self.with_noise(me, number, tables, self.held_noise(me))
 
     def paired(self) -> PairedTables:
         return self._paired

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.audit.attack import DELTA, NEIGHBOURS, Attack, Setting
-from colonnade.audit.bounds import PrivacyProfile, power
+from colonnade.audit.bounds import PrivacyProfile
 from colonnade.audit.claims import claimed_curve, small_consortium
-from colonnade.audit.mechanism import Audit, AuditResult
-from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
+from colonnade.audit.mechanism import Audit, AuditResult, presence_audit
+from colonnade.audit.planted import MEMBERS, NOTHING, Planted
 from colonnade.data.column import Column, Columns
 from colonnade.models.glm.private import STEPS, NoisyScores, PrivateScores, UnitSums
 from colonnade.models.glm.private_fit import NoisyInformation, NoisyVariation, PrivateGeneralizedFit
@@ -206,6 +206,4 @@ def _audit(
             total += present * float(np.sum(shift.astype(float) ** 2)) / (2 * mu)
         return total / separation
 
-    factor = 1.4 if planted.nothing else planted.effective
-    stated = power(claim, shift=separation, sd=1.0, factor=factor, runs=runs, selections=SELECTIONS)
-    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=DELTA, runs=runs, stated_power=stated)
+    return presence_audit(run_many, claim, shift=separation, sd=1.0, delta=DELTA, runs=runs, planted=planted)

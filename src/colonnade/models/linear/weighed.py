@@ -34,7 +34,6 @@ from colonnade.models.private_scales import Clipping
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.randomness import Randomness
 from colonnade.privacy.skellam import LARGEST_MU, delta_1_bound
-from colonnade.secure.bgw import open_product
 from colonnade.secure.claims import cross_weights
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
@@ -326,14 +325,7 @@ class WeighedLayout(FilledRecords, CircuitStatistic):
 
     def combine(self, me: Party, number: int) -> Residues:
         """Sums of products of this holder's shares, plus every member's noise."""
-        noise, start = self.held_noise(me), 0
-        opened = np.empty((len(self.field.primes), self.size), dtype=np.int32)
-        for product in self.term_sums(me):
-            part = slice(start, start + math.prod(product.shape))
-            shaped = {member: drawn[:, part].reshape(-1, *product.shape) for member, drawn in noise.items()}
-            opened[:, part] = open_product(product, noise=shaped, parties=me.roster.names).reshape(len(opened), -1)
-            start = part.stop
-        return opened
+        return self.with_noise(me, number, self.term_sums(me), self.held_noise(me))
 
     def paired(self) -> PairedWeighed:
         return self._paired
