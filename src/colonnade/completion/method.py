@@ -85,7 +85,7 @@ class CompletionMethod(Method[Completion]):
         ),
     ] = 25
     batch: Annotated[int, Option("Records in one iteration.", least=1, most=16_384)] = 128
-    rate: Annotated[float, Option("The networks' learning rate.", above=0, below=1)] = 1e-3
+    learning_rate: Annotated[float, Option("The networks' learning rate.", above=0, below=1)] = 1e-3
     hidden: Annotated[int, Option("Units of a network's hidden layers.", least=1, most=4_096)] = 256
     cut: Annotated[int, Option("The length of the hidden vectors that travel.", least=1, most=1_024)] = 32
     dropout: Annotated[
@@ -371,7 +371,7 @@ class Completing(Procedure[Completion]):
     def constants(self) -> dict[str, Any]:
         """Of every training, from the options."""
         method, n = self.method, self.facts.n
-        stated = ("masking", "iterations", "local", "rate", "hidden", "cut", "seed", "validation", "patience")
+        stated = ("masking", "iterations", "local", "learning_rate", "hidden", "cut", "seed", "validation", "patience")
         small = SMALL_DROPOUT if n < SMALL else 0.1
         return {
             **{name: getattr(method, name) for name in stated},

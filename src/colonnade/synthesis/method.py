@@ -185,7 +185,7 @@ class Synthesize(Method[SyntheticTable]):
             only=FIELD,
         ),
     ] = 0.0
-    tables: Annotated[
+    n_tables: Annotated[
         int | None,
         Option(
             "How many tables the last round measures (a table may get several of these units); 3.2 for each column by"

@@ -231,7 +231,7 @@ class Rounds:
         if not answer["sound"]:
             raise NotEstimable(
                 f"the training of {training.label!r} diverged in round {number} (a loss is not a number, or hidden"
-                " vectors ran away); nothing is returned: choose a smaller rate=, or fewer iterations."
+                " vectors ran away); nothing is returned: choose a smaller learning_rate=, or fewer iterations."
             )
         if answer["losses"]:
             history.losses.append([float(loss) for loss in answer["losses"]])

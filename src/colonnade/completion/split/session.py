@@ -313,7 +313,7 @@ class RegressionSession(Session):
         if leads:
             # The overall mean of a column is a sum over records too, so private training starts in the middle instead.
             means = np.full(outputs.width, 0.5) if training.mu else column_means(y[rows])
-        state = model.init(base, training.rate, training.iterations, means)
+        state = model.init(base, training.learning_rate, training.iterations, means)
         data = Data.of(x, present, np.nan_to_num(y), ~np.isnan(y))
         return cls(training, model, data, rows, watched, y, base, state)
 

@@ -78,7 +78,7 @@ class Training(ABC):
     batch: int = 128
     hidden: int = 256
     cut: int = 64
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     dropout: float = 0.0
     seed: int = 0
     validation: float = 0.1

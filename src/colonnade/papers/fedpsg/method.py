@@ -121,7 +121,7 @@ class FedPSG(CompletionMethod):
             "masking": "ckks",
             "iterations": 10_000,
             "local": 1,
-            "rate": 1e-3,
+            "learning_rate": 1e-3,
             "dropout": 0.5,
             "patience": 10_000,
         }

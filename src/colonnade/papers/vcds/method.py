@@ -14,7 +14,7 @@ the coordinator does it.)
 3. Each marginal is moved to where the latent values of the present records lie among all of them: F~ = A(F).
 4. Synthetic rows. The paper adjusts new latent rows to the ranks of the cohort, which makes row i a copy of record i
    with noise; such rows are **never released in the cohort's order**. By default rows are fresh, as in VCDS. With
-   `draws="adjusted"` they are the adjusted rows, shuffled and drawn with replacement: their order says nothing, but
+   `sampler="adjusted"` they are the adjusted rows, shuffled and drawn with replacement: their order says nothing, but
    anyone who knows a record may still find its row. `claim.md` says what remains.
 
 **IEVCDS**, which completes the columns and ranks them again, T times. Round 1 is EVCDS. In each later round
@@ -219,10 +219,10 @@ class AdjustedSynthesizer(RankSynthesizer):
     """What EVCDS and IEVCDS add to the options."""
 
     rests_on: ClassVar[tuple[str, ...]] = ("vcds",)
-    printed: ClassVar[Mapping[str, Any]] = {**RankSynthesizer.printed, "draws": "adjusted", "sweeps": 0}
+    printed: ClassVar[Mapping[str, Any]] = {**RankSynthesizer.printed, "sampler": "adjusted", "sweeps": 0}
     imputation = "conditional"
 
-    draws: Annotated[
+    sampler: Annotated[
         Literal["fresh", "adjusted"],
         Option("Fresh rows of the fitted copula, or rows adjusted to the cohort's ranks, shuffled and resampled."),
     ] = "fresh"
@@ -488,12 +488,12 @@ class AdjustedProcedure(RankProcedure):
             if number < method.iterations:
                 ranks = self.ask_ranks(job, present, imputed_values(self.columns, marginals, latent, present))
         copula = GaussianCopula(self.columns, marginals, correlation.matrix)
-        if method.draws == "fresh":
+        if method.sampler == "fresh":
             return self.table(job, copula, correlation)
         draw = job.generator(f"{method.name}: adjusted rows")
         pool = adjusted_latent(correlation.matrix, order, draw, sweeps=method.sweeps)
         note = (
-            "draws='adjusted': each row imitates one record of the cohort. Their order is random, but anyone who knows"
+            "sampler='adjusted': each row imitates one record of the cohort. Their order is random, but anyone who knows"
             " a record may recognise its row; fresh rows belong to nobody."
         )
         # The order is what protects here, so it does not come from a generator of post-processing.

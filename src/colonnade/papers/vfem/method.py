@@ -127,7 +127,7 @@ class VFEM(Method[Regression]):
     init: Annotated[Literal["complete-case", "mean"], Option("Start from complete cases or from mean imputation.")] = (
         "complete-case"
     )
-    iterations: Annotated[int, Option("At most so many rounds.", least=10, most=1_000_000, only=ROUNDS)] = 2000
+    rounds: Annotated[int, Option("Rounds at most.", least=10, most=1_000_000, only=ROUNDS)] = 2000
     tolerance: Annotated[
         float,
         Option(
@@ -229,7 +229,7 @@ class Rounds(Procedure[Regression]):
             cost = planned.costs[parties[0]]
             return replace(planned, audience=audience_of([cost]), discloses=str(cost.leaves()[0]["discloses"]))
 
-        back, most = vector * len(others), method.iterations
+        back, most = vector * len(others), method.rounds
         self.announce = asked("presence", announce, design.parties, n // 8 * len(others), recipients=design.parties)
         self.prepare = asked("prepare", prepare, design.parties, 64, masking=masking)
         self.predictors = asked(
@@ -275,7 +275,7 @@ class Rounds(Procedure[Regression]):
     def _notes(self) -> tuple[str, ...]:
         method, design = self.method, self.design
         notes = [
-            f"At most {method.iterations} iterations, each with one number a record that a party has, from"
+            f"At most {method.rounds} iterations, each with one number a record that a party has, from"
             f" {len(design.others)} parties, and one back; nothing of it is differentially private.",
         ]
         if method.masking == "plain":
@@ -315,7 +315,7 @@ class Rounds(Procedure[Regression]):
         high, low = max(own["high"] for own in prepared.values()), min(own["low"] for own in prepared.values())
         climb = _Climb(job, self, eta=2 / (high + low))
         climb.up(method.init, most=STARTING, tolerance=0.0)
-        trace = climb.up("em", most=method.iterations, tolerance=method.tolerance)
+        trace = climb.up("em", most=method.rounds, tolerance=method.tolerance)
         model, units, partial = self._model(climb.terms())
         gram = self.information.run(job, weight=max(1 / model.tau(mask) for mask in partial.masks))
         # From features in [-1, 1] to standard units: both are affine.
@@ -407,9 +407,9 @@ class _Climb:
 
     def _value(self, mode: Mode, *, retreat: bool) -> float:
         """All parties move, or move less; then the value there."""
-        if self.iterations >= self._rounds.method.iterations:
+        if self.iterations >= self._rounds.method.rounds:
             raise NotEstimable(
-                f"the likelihood did not settle in {self.iterations} iterations; raise iterations=, or take"
+                f"the likelihood did not settle in {self.iterations} rounds; raise rounds=, or take"
                 " solver='exact', which needs tens."
             )
         asked: dict[str, Any] = {"eta": self._eta, "retreat": retreat}
