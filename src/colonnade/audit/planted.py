@@ -32,10 +32,10 @@ class Planted:
             return cls(silent=1)
         if text == "forgotten-split":
             return cls(factor=math.sqrt(2))
-        found = re.fullmatch(r"noise/(\d+(\.\d+)?)", text)
-        if found is None:
+        divided = re.fullmatch(r"noise/(\d+(\.\d+)?)", text)
+        if divided is None:
             raise BadArguments(f"{text!r} is no bug to plant; write noise/1.4, silent-member or forgotten-split.")
-        return cls(factor=float(found[1]))
+        return cls(factor=float(divided[1]))
 
     @property
     def nothing(self) -> bool:

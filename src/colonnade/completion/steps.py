@@ -238,8 +238,8 @@ def _completed(me: Party, table: OwnTable, completed: Matrix) -> pd.DataFrame:
     for name, column in layout.columns.items():
         # Real entries as the block has them; a count or a number is not passed through the scale of a network.
         generated = np.isnan(table.truth[rows, layout.slices[name].start])
-        both = np.where(generated, codes[name], me.column(name)[rows])
-        written[name] = column.decode(both.astype(np.int32) if column.discrete else both).to_numpy()
+        entries = np.where(generated, codes[name], me.column(name)[rows])
+        written[name] = column.decode(entries.astype(np.int32) if column.discrete else entries).to_numpy()
         written[f"{name}{GENERATED}"] = generated
     return written
 

@@ -359,8 +359,8 @@ class Federation(Viewed):
             for leaf in cost.leaves()
             if leaf.unbounded
         }
-        said = " ".join(map(str, refusals))
-        lacking = [name for name in leaves if f'"{name}"' in said] or list(leaves)
+        sentence = " ".join(map(str, refusals))
+        lacking = [name for name in leaves if f'"{name}"' in sentence] or list(leaves)
         names = ", ".join(f'"{name}"' for name in dict.fromkeys((*self._allowed, *leaves)))
         shown = "; ".join(f"{name}: {leaves[name]}" for name in lacking)
         where = (

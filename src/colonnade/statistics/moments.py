@@ -780,12 +780,12 @@ class MomentsLayout(LargeNoise):
         for pattern, (mask, u) in enumerate(zip(self.masks, self._vectors(extension, seed), strict=True)):
             by_pattern[:, pattern, self.shown(mask)] = u
         for records, parts, present in self._projectable(me):
-            which = np.zeros(records, dtype=np.intp)
+            pattern_of = np.zeros(records, dtype=np.intp)
             if present is not None:
-                which[:] = -1
+                pattern_of[:] = -1
                 for pattern in range(len(self.masks)):
-                    which[self.matching(present, pattern)] = pattern
-            projected = extension.project_each(parts, by_pattern, which)
+                    pattern_of[self.matching(present, pattern)] = pattern
+            projected = extension.project_each(parts, by_pattern, pattern_of)
             yield Factors(projected, projected)
 
     def _projectable(self, me: Party) -> Iterator[tuple[int, Iterable[tuple[Term, slice]], NDArray[np.bool_] | None]]:

@@ -235,11 +235,11 @@ class MomentsResult(Result):
             (name, *(f"{value:,.1f}" for value in line))
             for name, line in zip(names, self.grams[-1][:SHOWN_ENTRIES, :SHOWN_ENTRIES].tolist(), strict=True)
         )
-        which = f" of the records at {self._held(self.patterns[-1])}" if self.presence == "known" else ""
+        among = f" of the records at {self._held(self.patterns[-1])}" if self.presence == "known" else ""
         numeric = tuple(range(1, len(names) + 1))
         return (
             Text(
-                text=f"Sums over records of the product of two features, each between -1 and 1{which}. result.json has"
+                text=f"Sums over records of the product of two features, each between -1 and 1{among}. result.json has"
                 " all patterns and entries."
             ),
             Table(title="Gram matrix", head=("", *names), rows=rows, numeric=numeric, shown=0),

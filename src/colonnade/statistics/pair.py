@@ -158,7 +158,7 @@ class Paired(ABC):
     @cached_property
     def products(self) -> dict[tuple[str, str], CrossProduct]:
         """{(who encrypts, who multiplies): their product}, for every two parties that have one."""
-        pairs = [self.roles(one, other) for one, other in itertools.combinations(self.layout.roster.names, 2)]
+        pairs = [self.roles(party, other) for party, other in itertools.combinations(self.layout.roster.names, 2)]
         return {
             (encrypter, multiplier): CrossProduct(
                 records=self.layout.facts.n,

@@ -472,8 +472,8 @@ class PairedTables(PairedCircuit):
     def _words(self) -> dict[tuple[str, str], dict[Factor, slice]]:
         """Where factors stand in words, of which each has columns of one part."""
         return {
-            two: consecutive({factor: -(-(factor.stop - factor.start) // self._digits) for factor in own})
-            for two, own in self.places.items()
+            two: consecutive({factor: -(-(factor.stop - factor.start) // self._digits) for factor in places})
+            for two, places in self.places.items()
         }
 
     def encrypted_places(self, encrypter: str, multiplier: str) -> dict[Factor, slice]:
@@ -514,13 +514,13 @@ class PairedTables(PairedCircuit):
         return sum(self._sizes)
 
     def addends(self, me: Party, number: int, cross: Mapping[str, Words]) -> Words:
-        own, words = self.own_sums(me).astype(np.int64).view(np.uint64), []
+        sums, words = self.own_sums(me).astype(np.int64).view(np.uint64), []
         for parts, size in zip(self.layout.parts, self._sizes, strict=True):
             share: Words | None = None
             if len(parts) == 2:
                 share = self.share_of(me, cross, tuple(self.layout.factors[part] for part in parts))
             elif parts[0].party == me.name:
-                share, own = own[:size], own[size:]
+                share, sums = sums[:size], sums[size:]
             words.append(np.zeros(size, dtype=np.uint64) if share is None else share.reshape(-1))
         return np.concatenate(words)
 

@@ -91,11 +91,11 @@ class Product:
         They are needed twice, and remembered if they are few."""
         statistic = self.statistic
         for number in statistic.proven_openings:
-            made = partial(statistic.opening_weights, self.extension, self.seed, number)
+            weights_of = partial(statistic.opening_weights, self.extension, self.seed, number)
             size = 4 * DEGREE * len(statistic.field.primes) * statistic.openings[number]
             small = size <= SMALL_WEIGHTS and statistic.remembers(size)
             name = f"{statistic.tag}: weights {number} {self.seed.hex()}"
-            yield number, me.remembered(name, size, made) if small else made()
+            yield number, me.remembered(name, size, weights_of) if small else weights_of()
 
     def factors(self, me: Party) -> tuple[Vector, Vector]:
         """This holder's shares of the two vectors. They are needed twice: remembered if they are small, otherwise in
@@ -564,10 +564,10 @@ def prove_shares(
         masks = field.uniform((inputs.layout.masks(1), DEGREE), me.randomness)
         left, right, _ = inputs.claims()
         proof = prove(inputs.extension, inputs.layout, left, right, masks=masks)
-        told = {"challenge": seed, "sums": None if inputs.sizes is None else inputs.letter(inputs.sizes)}
+        letter = {"challenge": seed, "sums": None if inputs.sizes is None else inputs.letter(inputs.sizes)}
         shares = _shared(me, field, np.concatenate([masks, proof], axis=1))
         for holder, elements in zip(committee, shares, strict=True):
-            me.send(holder, _letter(tag), {**told, "proof": elements})
+            me.send(holder, _letter(tag), {**letter, "proof": elements})
     if me.name in committee:
         product = Product(me, statistic, seed)
         if not shown:

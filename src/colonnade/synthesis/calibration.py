@@ -109,8 +109,8 @@ def calibrated(
             pass
     weights = _weights(functions, means, spread, noise, k)
     weighed = weights(evidence.values)
-    some = table.iloc[:MOVED]
-    moved = released.within(estimator.columns, some)
+    sample = table.iloc[:MOVED]
+    moved = released.within(estimator.columns, sample)
     try:  # the moved rows have no weight, and show what their influence would be
         everything = pd.concat([table, *(each for each, _ in moved)], ignore_index=True)
         scale = len(everything) / rows
@@ -122,15 +122,15 @@ def calibrated(
     own = influence[:rows]
     centred = own - own.mean(axis=0)
     # How far the model may be off, in g and in f; within a cell also by what other columns say.
-    scores = [np.ones(len(some)), *(standardised(some[name]) for name in dict.fromkeys(estimator.columns))]
+    scores = [np.ones(len(sample)), *(standardised(sample[name]) for name in dict.fromkeys(estimator.columns))]
     shifts, felt = [np.zeros((0, noise.size))], [np.zeros((0, own.shape[1]))]
     for turn, (each, cells) in enumerate(moved):
-        start = rows + turn * len(some)
-        changed = sparse.csr_array(released(estimator.columns, each).functions - functions[: len(some)])
-        moves_it = influence[start : start + len(some)] - own[: len(some)]
+        start = rows + turn * len(sample)
+        changed = sparse.csr_array(released(estimator.columns, each).functions - functions[: len(sample)])
+        moves_it = influence[start : start + len(sample)] - own[: len(sample)]
         for score in scores:
-            part = (WITHIN_CELL / len(some) * score, (cells, np.arange(len(some))))
-            by_cell = sparse.csr_array(part, shape=(int(cells.max()) + 1, len(some)))
+            part = (WITHIN_CELL / len(sample) * score, (cells, np.arange(len(sample))))
+            by_cell = sparse.csr_array(part, shape=(int(cells.max()) + 1, len(sample)))
             shifts.append((by_cell @ changed).toarray())
             felt.append(np.asarray(by_cell @ moves_it))
     shift, feels = np.concatenate(shifts), np.concatenate(felt)

@@ -286,8 +286,8 @@ class Chosen(Procedure[SyntheticTable]):
             " others; rows that break a fact are drawn anew.",
         )
         warning = (f"WARNING: {choice.warning}",) if choice.warning not in ("", choice.because) else ()
-        told = facts if constraints.texts else ()
-        self.notes = (choice.because, *warning, *told, f"Intervals: {choice.intervals}", *choice.procedure.notes)
+        constrained = facts if constraints.texts else ()
+        self.notes = (choice.because, *warning, *constrained, f"Intervals: {choice.intervals}", *choice.procedure.notes)
 
     def run(self, job: Job) -> SyntheticTable:
         warnings = (self.choice.warning,) if self.choice.warning else ()

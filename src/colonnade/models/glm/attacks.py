@@ -118,17 +118,17 @@ def corner_score(layout: NoisyScores, event: float = 1.0) -> Integers:
 
 def _shared(chosen: NoisyScores, event: float) -> dict[str, Integers]:
     """What the parties share of the corner record."""
-    there = np.ones(1, dtype=bool)
+    present = np.ones(1, dtype=bool)
     own = {party: sum(feature.party == party for feature in chosen.features) for party in chosen.parties}
     return {
-        party: chosen.quantised(party, np.ones((1, own[party])), there, np.full(1, event), SimulatedRandomness(0))
+        party: chosen.quantised(party, np.ones((1, own[party])), present, np.full(1, event), SimulatedRandomness(0))
         for party in chosen.parties
     }
 
 
-def scores_audit(made: PrivateScores, claim: PrivacyProfile, *, runs: int, planted: Planted = NOTHING) -> Audit[bool]:
-    noises = [(made.layout.mu, MEMBERS, corner_score(made.layout))] * made.layout.rounds
-    return _audit([*noises, *_sums(made.sums, made.mus)], claim, runs=runs, planted=planted)
+def scores_audit(scores: PrivateScores, claim: PrivacyProfile, *, runs: int, planted: Planted = NOTHING) -> Audit[bool]:
+    noises = [(scores.layout.mu, MEMBERS, corner_score(scores.layout))] * scores.layout.rounds
+    return _audit([*noises, *_sums(scores.sums, scores.mus)], claim, runs=runs, planted=planted)
 
 
 def corner_matrix(layout: NoisyInformation, event: float = 1.0) -> Integers:
@@ -168,16 +168,16 @@ def poisson_for_audit() -> PrivateGeneralizedFit:
 
 
 def fit_audit(
-    made: PrivateGeneralizedFit, claim: PrivacyProfile, *, runs: int, planted: Planted = NOTHING, event: float = 1.0
+    fit: PrivateGeneralizedFit, claim: PrivacyProfile, *, runs: int, planted: Planted = NOTHING, event: float = 1.0
 ) -> Audit[bool]:
     noises = [
         (stages.layout.mu, MEMBERS, corner_score(stages.layout, event))
-        for stages in (made.first, made.last, made.check)
+        for stages in (fit.first, fit.last, fit.check)
         for _ in range(stages.layout.rounds)
     ]
-    matrices = (made.information.layout, *([made.variation.layout] if made.variation else []))
+    matrices = (fit.information.layout, *([fit.variation.layout] if fit.variation else []))
     noises += [(layout.mu, MEMBERS, corner_matrix(layout, event)) for layout in matrices]
-    return _audit([*noises, *_sums(made.sums, made.mus)], claim, runs=runs, planted=planted)
+    return _audit([*noises, *_sums(fit.sums, fit.mus)], claim, runs=runs, planted=planted)
 
 
 def _sums(sums: Mapping[str, UnitSums], mus: Mapping[str, int]) -> list[tuple[int, int, Integers]]:

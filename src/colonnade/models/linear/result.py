@@ -68,13 +68,13 @@ class Sample:
         centre = np.array([feature.centre for feature in self.features])
         half = np.array([feature.half for feature in self.features])
         others = np.delete(np.arange(len(centre)), self.target)
-        own = coefficients.in_units(centre[others], half[others], (centre[self.target], half[self.target]))
+        in_units = coefficients.in_units(centre[others], half[others], (centre[self.target], half[self.target]))
         # A density in own units is the density of features divided by the scales of what a record shows.
         owner = np.array([self.parties.index(feature.party) for feature in self.features])
         moved = sum(count * float(np.log(half[np.array(mask)[owner]]).sum()) for mask, count in self.patterns)
         return Regression(
-            **{own.name: getattr(self, own.name) for own in fields(Sample)},
-            **_estimates(own),
+            **{in_units.name: getattr(self, in_units.name) for in_units in fields(Sample)},
+            **_estimates(in_units),
             loglik=fit.loglik - moved,
             nobs=sum(count for _, count in self.patterns),
             trace=tuple(value - moved for value in fit.trace),
@@ -84,14 +84,14 @@ class Sample:
         )
 
 
-def _estimates(own: Coefficients) -> dict[str, Any]:
+def _estimates(coefficients: Coefficients) -> dict[str, Any]:
     """Coefficients as the fields of a `Regression`."""
-    names = ["const", *own.names]
+    names = ["const", *coefficients.names]
     return {
-        "params": pd.Series(own.params, index=names, name="coef"),
-        "cov": pd.DataFrame(own.cov, index=names, columns=names),
-        "sigma2": own.sigma2,
-        "rsquared": own.rsquared,
+        "params": pd.Series(coefficients.params, index=names, name="coef"),
+        "cov": pd.DataFrame(coefficients.cov, index=names, columns=names),
+        "sigma2": coefficients.sigma2,
+        "rsquared": coefficients.rsquared,
     }
 
 
@@ -290,8 +290,8 @@ class Regression(Sample, Inference, Result):
         of_mean = np.einsum("ri,ij,rj->r", design, self.cov.to_numpy(), design)
         of_response = of_mean + self.sigma2 + np.maximum(missing, 0.0)
         mean_values, se_mean, se_obs = (
-            pd.Series(own, index=frame.index, name=self.response)
-            for own in (design @ params, np.sqrt(of_mean), np.sqrt(of_response))
+            pd.Series(column, index=frame.index, name=self.response)
+            for column in (design @ params, np.sqrt(of_mean), np.sqrt(of_response))
         )
         return Prediction(mean_values, se_mean, se_obs, self._law)
 
@@ -304,8 +304,8 @@ class Regression(Sample, Inference, Result):
                 continue
             column = self.columns[feature.column]
             codes = replace(column, missing=True).encode(frame[feature.column]).astype(np.float64)
-            own = codes if feature.category is None else codes == feature.category
-            values[:, place] = np.where(codes < 0, np.nan, own) if column.discrete else own
+            cells = codes if feature.category is None else codes == feature.category
+            values[:, place] = np.where(codes < 0, np.nan, cells) if column.discrete else cells
         return values
 
     # --- for people -------------------------------------------------------------------------------------------

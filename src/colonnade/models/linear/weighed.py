@@ -214,15 +214,15 @@ class WeighedLayout(FilledRecords, CircuitStatistic):
     @cached_property
     def terms(self) -> tuple[tuple[Factor, Factor], ...]:
         """For each other party X and S, then for each two of them S."""
-        whole, inner, terms = {}, {}, []
+        rows, inner, terms = {}, {}, []
         for place, party in enumerate(self.others):
             width, start = self.width(party), place * self.head
-            whole[party] = Factor(party, 0, width)
+            rows[party] = Factor(party, 0, width)
             inner[party] = Factor(party, width, width + width * (width + 1) // 2)
-            terms.append((Factor(self.response_party, start, start + self.head), whole[party]))
+            terms.append((Factor(self.response_party, start, start + self.head), rows[party]))
             terms.append((Factor(self.response_party, start, start + 1), inner[party]))
         for place, party in enumerate(self.others):
-            terms += [(whole[party], whole[other]) for other in self.others[place + 1 :]]
+            terms += [(rows[party], rows[other]) for other in self.others[place + 1 :]]
         return tuple(terms)
 
     @cached_property
@@ -306,10 +306,10 @@ class WeighedLayout(FilledRecords, CircuitStatistic):
                 self.integers(rows, self.clip[me.name], me.randomness),
                 self.integers(inner_products(rows), self.inner_norm(me.name), me.randomness),
             ]
-        whole = np.zeros((self.facts.n, self.circuit.widths[me.name]), dtype=np.int32)
-        whole[records] = np.column_stack(mine)
+        quantised = np.zeros((self.facts.n, self.circuit.widths[me.name]), dtype=np.int32)
+        quantised[records] = np.column_stack(mine)
         for chunk, (start, stop) in enumerate(self.chunks):
-            me.keep(f"{self.tag}: quantised {chunk}", whole[start:stop])
+            me.keep(f"{self.tag}: quantised {chunk}", quantised[start:stop])
 
     def integers(self, rows: Matrix, norm: float, randomness: Randomness) -> NDArray[np.int64]:
         return quantize(rows, gamma=self.gamma, clip=norm, entry=1.0, randomness=randomness)

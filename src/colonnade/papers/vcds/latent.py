@@ -248,11 +248,15 @@ def truncated_normal(mean: Reals, sd: float, low: Reals, high: Reals, draw: np.r
 
 def _absent_redrawn(latent: Reals, present: Mask, omega: Reals, draw: np.random.Generator) -> Reals:
     """Absent entries given everything that the record has, pattern by pattern."""
-    patterns, which = np.unique(present, axis=0, return_inverse=True)
+    patterns, pattern_of = np.unique(present, axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
         if pattern.all():
             continue
-        rows, seen, unseen = np.flatnonzero(which.ravel() == number), np.flatnonzero(pattern), np.flatnonzero(~pattern)
+        rows, seen, unseen = (
+            np.flatnonzero(pattern_of.ravel() == number),
+            np.flatnonzero(pattern),
+            np.flatnonzero(~pattern),
+        )
         weights = linalg.solve(omega[np.ix_(seen, seen)], omega[np.ix_(seen, unseen)], assume_a="pos")
         rest = omega[np.ix_(unseen, unseen)] - omega[np.ix_(unseen, seen)] @ weights
         root = linalg.cholesky((rest + rest.T) / 2, lower=True)

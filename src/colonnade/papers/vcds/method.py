@@ -493,8 +493,8 @@ class AdjustedProcedure(RankProcedure):
         draw = job.generator(f"{method.name}: adjusted rows")
         pool = adjusted_latent(correlation.matrix, order, draw, sweeps=method.sweeps)
         note = (
-            "sampler='adjusted': each row imitates one record of the cohort. Their order is random, but anyone who knows"
-            " a record may recognise its row; fresh rows belong to nobody."
+            "sampler='adjusted': each row imitates one record of the cohort. Their order is random, but anyone who"
+            " knows a record may recognise its row; fresh rows belong to nobody."
         )
         # The order is what protects here, so it does not come from a generator of post-processing.
         shuffle = SystemRandomness() if job.seed is None else SimulatedRandomness(job.seed, f"{method.name}: shuffle")
