@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from colonnade.codec import plain
 from colonnade.completion.layout import COHORT_ROW
 from colonnade.completion.quality import DONOR, MEAN, fails
 from colonnade.errors import RunError
-from colonnade.federation.method import Result
+from colonnade.federation.method import Counted, Result
 from colonnade.formatting import number
 from colonnade.view.blocks import Block, Figure, Heading, Items, Section, Table, Text, View
 
@@ -159,6 +159,11 @@ class Completion(Result):
         }
         described["parties"] = _finite(described["parties"])
         return described
+
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        for party, count in stated["missing"].items():
+            yield f"records completed at {party}", count, 0.0
 
     # --- as people see it ----------------------------------------------------------------------------------------
 

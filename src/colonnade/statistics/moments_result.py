@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +14,10 @@ from numpy.typing import NDArray
 
 from colonnade.durable import whole_file
 from colonnade.errors import BadArguments
-from colonnade.federation.method import Result
+from colonnade.federation.method import Counted, Result
 from colonnade.federation.options import Presence
 from colonnade.federation.run_folder import RunFolder
-from colonnade.formatting import digits, number, rough, with_noise
+from colonnade.formatting import digits, number, of_exactly, rough, with_noise
 from colonnade.statistics.features import Feature
 from colonnade.view.blocks import Block, Heading, Section, Table, Text, View
 
@@ -111,6 +112,13 @@ class MomentsResult(Result):
             "noise_sd": self.noise_sd,
             "simulated": self.simulated,
         }
+
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        if not stated.get("counts"):
+            yield from super().records_behind(stated)
+        for mask, count in zip(stated["patterns"], stated.get("counts") or (), strict=False):
+            yield of_exactly(itertools.compress(stated["parties"], mask)), count, stated["noise_sd"]
 
     def write(self, run: RunFolder) -> None:
         """Matrices with too many entries to read as text go to grams.npz, one array for each pattern."""

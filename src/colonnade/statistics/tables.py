@@ -28,7 +28,7 @@ from colonnade.data.column import EmptyRule
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure, Result, method_class
+from colonnade.federation.method import Counted, Method, Procedure, Result, method_class
 from colonnade.federation.options import (
     Delta,
     Memory,
@@ -686,6 +686,15 @@ class TablesResult(Result):
             ],
             "simulated": self.simulated,
         }
+
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        for table in stated["tables"]:
+            names, counts = table["columns"], np.array(table["counts"], dtype=np.float64)
+            labels = itertools.product(*(stated["labels"][name] for name in names))
+            for cell, count in zip(labels, counts.flat, strict=True):
+                where = (f"{name} = {label}" for name, label in zip(names, cell, strict=True))
+                yield ", ".join(where), float(count), table["noise_sd"]
 
     def view(self) -> Shown:
         many = len(self.counts)

@@ -349,6 +349,16 @@ class SyntheticTable(Result):
             "simulated": self.simulated,
         }
 
+    @classmethod
+    def about_rows(cls, stated: Mapping[str, Any]) -> str:
+        if not stated["fresh"]:
+            return "Each row imitates a record of the cohort, in random order: check the rows as records of persons."
+        return (
+            "The rows are drawn from a model of what was measured, and none belongs to a record, so there are no"
+            " records behind a row: the rules below are about the cohort, and the bound on epsilon is what protects a"
+            " person."
+        )
+
     # --- what people see -------------------------------------------------------------------------------------------
 
     def _warnings(self) -> tuple[str, ...]:

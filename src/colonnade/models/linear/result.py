@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -16,10 +17,10 @@ from colonnade.codec import plain
 from colonnade.data.column import Column
 from colonnade.data.spreadsheet import csv_text
 from colonnade.errors import UnknownColumn
-from colonnade.federation.method import Result
+from colonnade.federation.method import Counted, Result
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
-from colonnade.formatting import counted, number, share
+from colonnade.formatting import counted, number, of_exactly, share
 from colonnade.models.linear.diagnostics import DELTAS, LackingRecords, independence, sensitivity
 from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.inference import Inference, Prediction
@@ -668,3 +669,11 @@ class Regression(Sample, Inference, Result):
             else self.beside.astype(object).where(self.beside.notna(), None).to_dict(),
             "residuals": None if self.residuals is None else self.residuals.to_dict("records"),
         }
+
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        of_all, of_pattern = stated["count_sd"]
+        yield "the regression (records used)", stated["nobs"], of_all
+        yield "its degrees of freedom", stated["nobs"] - len(stated["params"]), of_all
+        for pattern in stated["patterns"]:
+            yield of_exactly(itertools.compress(stated["parties"], pattern["present"])), pattern["count"], of_pattern

@@ -42,8 +42,8 @@ from colonnade.papers.vertimrf.frequency_oracle import (
 from colonnade.papers.vertimrf.local_fields import MOST_CELLS, local_mrf, local_tables
 from colonnade.papers.vertimrf.recovery import Recover, consistent, marginal_of, normalised, recover
 from colonnade.papers.vertimrf.sketches import MOST_SKETCHES, FMSketches, Sketches, sketch_epsilon
-from colonnade.privacy.accounting import calibrate
-from colonnade.privacy.cost import Cost, Gaussian, Laplace
+from colonnade.privacy.calibration import Calibration, Gaussians
+from colonnade.privacy.cost import Cost, Laplace
 from colonnade.privacy.noise import discrete_laplace
 from colonnade.statistics.describe import presence_count
 from colonnade.statistics.forecast import FORECAST
@@ -268,9 +268,9 @@ class SixPhases(Procedure[SyntheticTable]):
             )
             stages.insert(-1, self.count)
         if method.local_mrf:
-            multiplier = calibrate(
-                lambda level: [Gaussian(level)], epsilon=local * epsilon / parties, delta=delta / (2 * parties)
-            )
+            (multiplier,) = Calibration(
+                {"local fields": Gaussians()}, epsilon=local * epsilon / parties, delta=delta / (2 * parties)
+            ).values()
             fields = {
                 "schema": plain,
                 "rho": 0.5 / multiplier**2,
