@@ -168,7 +168,7 @@ class CircuitStatistic(HeldNoise):
 
     @property
     def chunks(self) -> list[tuple[int, int]]:
-        return self.paired().chunks if self.roster.pair else self.circuit.chunks
+        return self.paired.chunks if self.roster.pair else self.circuit.chunks
 
     @property
     def openings(self) -> list[int]:

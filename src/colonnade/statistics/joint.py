@@ -327,6 +327,7 @@ class SharedStatistic(JointStatistic):
         if self.roster.pair:  # there are no holders that could check each other
             object.__setattr__(self, "verify", False)
 
+    @cached_property
     def paired(self) -> Paired:
         """The same statistic as parties compute it in pairs (`statistics.pair`)."""
         self.roster.require_committee(pair=False)

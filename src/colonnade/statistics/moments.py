@@ -651,11 +651,8 @@ class MomentsLayout(LargeNoise):
 
     # --- what members do ----------------------------------------------------------------------------------
 
-    def paired(self) -> PairedMoments:
-        return self._paired
-
     @cached_property
-    def _paired(self) -> PairedMoments:
+    def paired(self) -> PairedMoments:
         return PairedMoments(self)
 
     def share(self, me: Party, number: int) -> None:
@@ -1167,7 +1164,7 @@ def moment_notes(layout: MomentsLayout, view: View) -> tuple[str, ...]:
     if layout.mu == 0:
         return (EXACT, *layout.empty_notes())
     sd, primes = layout.noise_sd, f"{len(layout.field.primes)} primes of 21 bits"
-    modulus = f"modulus 2^{layout.paired().bits}" if layout.roster.pair else primes
+    modulus = f"modulus 2^{layout.paired.bits}" if layout.roster.pair else primes
     return (
         f"Each entry of a Gram matrix carries noise with standard deviation {sd:.4g}"
         f" ({sd / layout.facts.n:.2g} of n = {layout.facts.n}).",

@@ -19,6 +19,7 @@ from colonnade.federation.options import Presence
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import digits, number, of_exactly, rough, with_noise
 from colonnade.statistics.features import Feature
+from colonnade.statistics.gaussian_em import Pattern, PatternStatistics
 from colonnade.view.blocks import Block, Heading, Section, Table, Text, View
 
 MAXIMUM_TEXT = 1 << 13
@@ -70,6 +71,16 @@ class MomentsResult(Result):
             replace(self, patterns=self.patterns[part], entries=self.entries[part], grams=self.grams[part])
             for part in parts
         ]
+
+    def sufficient(self) -> PatternStatistics:
+        """For the likelihood of a Gaussian: the sums and products of each pattern that occurs, of exact moments."""
+        names = tuple(feature.name for feature in self.features)
+        patterns = []
+        for entries, gram in zip(self.entries, self.grams, strict=True):
+            if gram[0, 0] > 0.5:
+                observed = np.array([names.index(name) for name in entries[1:]], dtype=np.intp)
+                patterns.append(Pattern(observed, float(gram[0, 0]), gram[0, 1:], gram[1:, 1:]))
+        return PatternStatistics(names, tuple(patterns))
 
     def mask_of(self, feature: Feature) -> str:
         """The entry that counts the records which have a feature, in a matrix with masks."""

@@ -245,7 +245,7 @@ Layout = TypeVar("Layout", bound=SharedStatistic)
 
 def pair_within_memory(layout: Layout, megabytes: float, opened: int) -> Layout:
     """The same computation, if it fits: ciphertexts of one chunk in some copies, the sums of all, what is opened."""
-    paired = layout.paired()
+    paired = layout.paired
     sums = max(
         sum(3 * 8 * len(product.groups) * len(product.primes) * DEGREE * product.right for product in products.values())
         for products in map(paired.multiplying, layout.roster.names)
@@ -264,7 +264,7 @@ class PairStages(JointStages):
 
     def __init__(self, layout: SharedStatistic, view: View, *, later: Mapping[str, Later] | None = None) -> None:
         super().__init__(layout, view, later=later)
-        paired = layout.paired()
+        paired = layout.paired
         rows = max(stop - start for start, stop in paired.chunks)
         if paired.products:
             ready()
@@ -303,7 +303,7 @@ class PairStages(JointStages):
 
 def opened_pair(job: Job, opening: Stage, layout: SharedStatistic, number: int, **later: Any) -> NDArray[np.int64]:
     """One opening, from the masked parts of all parties."""
-    paired = layout.paired()
+    paired = layout.paired
     total = unmask_sum(job.ask(opening, **later).items(), parties=layout.roster.names)
     integers = paired.results(number, total >> (64 - paired.bits))
     job.released[f"{layout.label}, opening {len(job.released)}"] = integers
@@ -317,7 +317,7 @@ def _read(me: Party, layout: Mapping[str, Any], chosen: Chosen) -> tuple[SharedS
     statistic = read_statistic(me, layout, chosen)
     if not me.roster.pair:
         raise UnsafeRequest("the roster has share holders, and no pair computes alone.")
-    return statistic, statistic.paired()
+    return statistic, statistic.paired
 
 
 def masks_name(statistic: SharedStatistic, party: str) -> str:

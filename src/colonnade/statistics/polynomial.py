@@ -514,11 +514,8 @@ class PolynomialLayout(CircuitStatistic):
         )
         return self.with_noise(me, number, outputs, self.held_noise(me))
 
-    def paired(self) -> PairedPolynomial:
-        return self._paired
-
     @cached_property
-    def _paired(self) -> PairedPolynomial:
+    def paired(self) -> PairedPolynomial:
         return PairedPolynomial(self)
 
     # --- what is verified ---------------------------------------------------------------------------------
@@ -624,7 +621,7 @@ class PolynomialComputation(CircuitStages, Procedure["PolynomialResult"]):
 def _notes(layout: PolynomialLayout, view: View, delta: float) -> tuple[str, ...]:
     """The forecast of a plan: scale, noise, account."""
     size = f"Degree {layout.polynomial.degree}, scale gamma^{layout.scale_degree} with gamma = {layout.gamma};" + (
-        f" modulus 2^{layout.paired().bits}."
+        f" modulus 2^{layout.paired.bits}."
         if layout.roster.pair
         else f" {len(layout.field.primes)} primes of 21 bits, {len(layout.circuit.levels)} rounds of degree reduction."
     )

@@ -383,11 +383,8 @@ class TablesLayout(CircuitStatistic):
             used[party] += size
         return self.with_noise(me, number, tables, self.held_noise(me))
 
-    def paired(self) -> PairedTables:
-        return self._paired
-
     @cached_property
-    def _paired(self) -> PairedTables:
+    def paired(self) -> PairedTables:
         return PairedTables(self)
 
     # --- what is verified ---------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ class VerifiedStages(JointStages):
     def verification_notes(self) -> tuple[str, ...]:
         """What a plan says of what is verified, and what is not."""
         if self.layout.roster.pair:
-            return (self.layout.paired().trust,)
+            return (self.layout.paired.trust,)
         return self.layout.proof_notes if self.layout.verify else (NOT_VERIFIED,)
 
     def verification(self) -> tuple[Stage, ...]:

@@ -275,19 +275,8 @@ class Regression(Sample, Inference, Result):
         coefficients; the covariates' law counts as known. The interval of a response adds what the residual and the
         missing values vary.
         """
-        values = np.delete(self._encoded(frame), self.target, axis=1)
-        covariates = np.delete(np.arange(len(self.features)), self.target)
-        mean, sigma = self.mu[covariates], self.sigma[np.ix_(covariates, covariates)]
+        design, missing = self._completed(frame)
         params = self.params.to_numpy()
-        missing = np.zeros(len(frame))
-        masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
-        for pattern, mask in enumerate(masks):
-            rows, seen, lost = index.reshape(-1) == pattern, np.flatnonzero(mask), np.flatnonzero(~mask)
-            toward = np.linalg.solve(sigma[np.ix_(seen, seen)], sigma[np.ix_(seen, lost)])
-            values[np.ix_(rows, lost)] = mean[lost] + (values[np.ix_(rows, seen)] - mean[seen]) @ toward
-            left = sigma[np.ix_(lost, lost)] - sigma[np.ix_(lost, seen)] @ toward
-            missing[rows] = params[1 + lost] @ left @ params[1 + lost]
-        design = np.column_stack([np.ones(len(frame)), values])
         of_mean = np.einsum("ri,ij,rj->r", design, self.cov.to_numpy(), design)
         of_response = of_mean + self.sigma2 + np.maximum(missing, 0.0)
         mean_values, se_mean, se_obs = (
@@ -295,6 +284,22 @@ class Regression(Sample, Inference, Result):
             for column in (design @ params, np.sqrt(of_mean), np.sqrt(of_response))
         )
         return Prediction(mean_values, se_mean, se_obs, self._law)
+
+    def _completed(self, frame: pd.DataFrame) -> tuple[Matrix, Vector]:
+        """(1, covariates) of each row, with the mean given what it shows in place of what it lacks; and the variance of
+        the linear predictor that this leaves."""
+        values = np.delete(self._encoded(frame), self.target, axis=1)
+        covariates = np.delete(np.arange(len(self.features)), self.target)
+        mean, sigma = self.mu[covariates], self.sigma[np.ix_(covariates, covariates)]
+        slopes, variance = self.params.to_numpy()[1:], np.zeros(len(frame))
+        masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
+        for pattern, mask in enumerate(masks):
+            rows, seen, lost = index.reshape(-1) == pattern, np.flatnonzero(mask), np.flatnonzero(~mask)
+            toward = np.linalg.solve(sigma[np.ix_(seen, seen)], sigma[np.ix_(seen, lost)])
+            values[np.ix_(rows, lost)] = mean[lost] + (values[np.ix_(rows, seen)] - mean[seen]) @ toward
+            left = sigma[np.ix_(lost, lost)] - sigma[np.ix_(lost, seen)] @ toward
+            variance[rows] = slopes[lost] @ left @ slopes[lost]
+        return np.column_stack([np.ones(len(frame)), values]), variance
 
     def _encoded(self, frame: pd.DataFrame) -> Matrix:
         if not any(feature.column in frame.columns for feature in self.features if feature.name != self.response):

@@ -327,11 +327,8 @@ class WeighedLayout(FilledRecords, CircuitStatistic):
         """Sums of products of this holder's shares, plus every member's noise."""
         return self.with_noise(me, number, self.term_sums(me), self.held_noise(me))
 
-    def paired(self) -> PairedWeighed:
-        return self._paired
-
     @cached_property
-    def _paired(self) -> PairedWeighed:
+    def paired(self) -> PairedWeighed:
         return PairedWeighed(self)
 
     # --- what is verified ---------------------------------------------------------------------------------

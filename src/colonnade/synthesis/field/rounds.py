@@ -190,11 +190,8 @@ class Round(LargeNoise):
     def joint_tag(self, pair: Names) -> str:
         return f"{self.tag}: joint {' x '.join(pair)}"
 
-    def paired(self) -> PairedRound:
-        return self._paired
-
     @cached_property
-    def _paired(self) -> PairedRound:
+    def paired(self) -> PairedRound:
         return PairedRound(self)
 
     # --- what members do ----------------------------------------------------------------------------------
@@ -596,7 +593,7 @@ class TableRounds:
         public: Mapping[str, Any],
     ) -> None:
         """Parties in pairs: exchange rows with each round, and open."""
-        names, paired = self.roster.names, layouts[0].paired()
+        names, paired = self.roster.names, layouts[0].paired
         requests = [{**example, "number": number} for example in examples for number in range(len(paired.chunks) + 1)]
         self.exchange = stage(
             f"{LABEL}: exchange rows",
@@ -669,7 +666,7 @@ class TableRounds:
         layout = self.layout(schema, number, queries)
         chosen = chosen_for(layout)
         if self.roster.pair:
-            for _ in range(len(layout.paired().chunks) + 1):
+            for _ in range(len(layout.paired.chunks) + 1):
                 job.ask(self.exchange, chosen=chosen)
             integers = opened_pair(job, self.open, layout, 0, chosen=chosen)
             return self._measured(layout, queries, integers)
