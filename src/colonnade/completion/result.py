@@ -170,8 +170,8 @@ class Completion(Result):
     def view(self) -> View:
         count = sum(done["completed"] for done in self.parties.values())
         cells = sum(done["cells"] for done in self.parties.values())
-        what = f"{number(count)} records and {number(cells)} empty cells" if cells else f"{number(count)} records"
-        title, quality = f"{what} completed at {', '.join(self._filled)}", self._quality()
+        amount = f"{number(count)} records and {number(cells)} empty cells" if cells else f"{number(count)} records"
+        title, quality = f"{amount} completed at {', '.join(self._filled)}", self._quality()
         parties = Table(title="Completed parties", head=PARTY_HEAD, rows=self._party_rows(), numeric=(1, 2, 3, 4, 5, 6))
         rows = self._column_rows()
         columns = Table(title="Columns", head=COLUMN_HEAD, rows=rows, numeric=(2, 3, 4, 6))

@@ -247,8 +247,8 @@ def _completed(me: Party, table: OwnTable, completed: Matrix) -> pd.DataFrame:
 def _as_source(me: Party, completed: pd.DataFrame) -> pd.DataFrame:
     """The party's own records alone, under their keys, with its columns: a table that it can load as its block. A
     record that it lacks has no key here, and could not be aligned."""
-    own = completed[completed[key_name(me)].notna()]
-    return own[[key_name(me), *me.facts.columns[me.name]]].rename(columns={key_name(me): me.block.key})
+    records = completed[completed[key_name(me)].notna()]
+    return records[[key_name(me), *me.facts.columns[me.name]]].rename(columns={key_name(me): me.block.key})
 
 
 def key_name(me: Party) -> str:

@@ -255,7 +255,9 @@ def _page(run: RunFolder, stated: Mapping[str, Any]) -> str:
 
 
 def _privacy(privacy: Mapping[str, Any]) -> list[Html | None]:
-    bounds = [f"(epsilon, delta) = {own}" for own in privacy["bounds"].values() if not own.startswith("unbounded")]
+    bounds = [
+        f"(epsilon, delta) = {bound}" for bound in privacy["bounds"].values() if not bound.startswith("unbounded")
+    ]
     parts = [listing(bounds) if bounds else None, *(paragraph(sentence) for sentence in privacy["statement"])]
     if shown := privacy["shown without a bound"]:
         without = paragraph("Shown without a bound, which every party allowed by name:", class_="warning")
@@ -269,5 +271,5 @@ def _named(outputs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def _counted(stated: Mapping[str, Any], verdict: str) -> int:
     worst = {"not passed": 0, "cannot be told": 1, "passed": 2}
-    both = (min(figure["threshold"], figure["dominance"], key=worst.__getitem__) for figure in stated["figures"])
-    return sum(each == verdict for each in both)
+    verdicts = (min(figure["threshold"], figure["dominance"], key=worst.__getitem__) for figure in stated["figures"])
+    return sum(judged == verdict for judged in verdicts)

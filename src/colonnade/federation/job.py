@@ -213,9 +213,9 @@ class Job:
     def ask_each(self, stage: Stage, later: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Like `ask`, with each party's own later arguments. Parties work in parallel; pending mail goes along."""
         asked = self._asked.setdefault(stage.name, {})
-        arguments = {party: stage.arguments(party, asked.get(party, 0), own) for party, own in later.items()}
+        arguments = {party: stage.arguments(party, asked.get(party, 0), stated) for party, stated in later.items()}
         requests: dict[str, Request] = {}
-        for party, own in arguments.items():
+        for party, stated in arguments.items():
             asked[party] = asked.get(party, 0) + 1
             self._seq[party] += 1
             waiting, self._pending[party] = self._pending[party], []
@@ -225,7 +225,7 @@ class Job:
                 seq=self._seq[party],
                 stage=stage.name,
                 step=stage.step,
-                arguments=self._written(own, later[party]),
+                arguments=self._written(stated, later[party]),
                 mail=waiting,
             )
         replies = self._exchange(requests)
@@ -350,7 +350,7 @@ class Job:
         """Relay the signed heads of all ledgers to all members, and keep what each of them signs for having them."""
         plan, parties = self.plan.fingerprint, self._concerned()
         heads = read_heads(signed, self.roster, job=self.id, plan=plan, parties=parties)
-        request = Request(kind="heads", job=self.id, arguments={"heads": [each.to_dict() for each in heads]})
+        request = Request(kind="heads", job=self.id, arguments={"heads": [head.to_dict() for head in heads]})
         replies = self._exchange(dict.fromkeys(parties, request))
         answers = {party: _told(party, reply.value, "signature", "doubts") for party, reply in replies.items()}
         statement = list_statement(self.id, plan, heads)
@@ -362,7 +362,7 @@ class Job:
                 "job": self.id,
                 "plan": plan,
                 "keys": {party: self.roster.member(party).signing_key.hex() for party in parties},
-                "heads": [each.to_dict() for each in heads],
+                "heads": [head.to_dict() for head in heads],
                 "countersigned": {party: value["signature"] for party, value in answers.items()},
                 "doubts": {party: value["doubts"] for party, value in answers.items() if value["doubts"]},
             },

@@ -102,7 +102,7 @@ class NoEstimate(Result):
         }
 
     def view(self) -> View:
-        rows = tuple((what, f"{np.size(value):,}") for what, value in self.released.items())
+        rows = tuple((name, f"{np.size(value):,}") for name, value in self.released.items())
         return View(
             title=f"{self.method}: no estimate",
             quality="There is none to judge.",
@@ -174,7 +174,7 @@ class Method(Options, ABC, Generic[R]):
 
     def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
         """Every cost and message, before any data is touched; the plan can be run."""
-        columns = [name for own in facts.columns.values() for name in own]
+        columns = [name for declared in facts.columns.values() for name in declared]
         procedure = self.choosing(columns).procedure(facts, roster)
         return Plan(
             method=self.name,

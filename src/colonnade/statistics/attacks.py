@@ -225,9 +225,9 @@ def corner_products(layout: MomentsLayout) -> Integers:
     and clip it: every number at its bound, the last category of each column."""
     blocks = []
     for party in layout.parties:
-        own = [feature for feature in layout.features if feature.party == party]
-        last = {feature.column: feature.name for feature in own}
-        ends = [float(feature.category is None or last[feature.column] == feature.name) for feature in own]
+        features = [feature for feature in layout.features if feature.party == party]
+        last = {feature.column: feature.name for feature in features}
+        ends = [float(feature.category is None or last[feature.column] == feature.name) for feature in features]
         blocks.append(layout.integer_rows(party)(np.array([ends]), SimulatedRandomness(0))[0])
     row = np.concatenate([[layout.gamma], *blocks])
     changed = upper_triangle(row) - upper_triangle(np.concatenate([[layout.gamma], 0 * row[1:]]))

@@ -477,7 +477,9 @@ class SharedStatistic(JointStatistic):
     def _sizes(self) -> dict[str, Sizes | None]:
         proven = self.verify and len(self.field.primes) > 1
         largest = {party: self.sized_columns(party) if proven else () for party in self.parties}
-        return {party: Sizes(self.field, self.facts.n, own) if own else None for party, own in largest.items()}
+        return {
+            party: Sizes(self.field, self.facts.n, columns) if columns else None for party, columns in largest.items()
+        }
 
     @property
     def sizes_tag(self) -> str:

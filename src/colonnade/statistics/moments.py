@@ -417,11 +417,11 @@ class MomentsLayout(LargeNoise):
         present = dict(zip(units, mask[: len(units)], strict=True))
         names = ["1"] if self.constant and self.presence != "secret" else []
         for party in self.parties:
-            own = [f"filled {name}" for name in self.own_masked(party)]
+            masks = [f"filled {name}" for name in self.own_masked(party)]
             if self.presence == "secret":
-                names += [f"present at {party}", *own]
+                names += [f"present at {party}", *masks]
             if present[party]:
-                lacking = {name for name in own if not present[name]}
+                lacking = {name for name in masks if not present[name]}
                 names += [
                     feature.name
                     for feature in self.features
@@ -1007,18 +1007,18 @@ def within_memory(layout: MomentsLayout, megabytes: float) -> MomentsLayout:
     largest = max(len(layout.entries(mask)) for mask in layout.masks)
     if layout.roster.pair:
         return pair_within_memory(layout, megabytes, 32 * sum(len(layout.entries(mask)) ** 2 for mask in layout.masks))
-    each = opened_bytes(layout)
+    entry_bytes = opened_bytes(layout)
     least = min(layout.opening, largest * largest, 1 << 14)
     start, stop = layout.chunks[0]
     records = stop - start
     while True:
         left = int(megabytes * (1 << 20)) - PYTHON - _resident(layout, records)
-        if left >= each * least or records <= BATCH_ROWS:
+        if left >= entry_bytes * least or records <= BATCH_ROWS:
             break
         records = max(BATCH_ROWS, records // 2 // BATCH_ROWS * BATCH_ROWS)
-    if left < each * least:
-        raise too_little_memory(PYTHON + _resident(layout, records) + each * least)
-    opening = min(layout.opening, left // each)
+    if left < entry_bytes * least:
+        raise too_little_memory(PYTHON + _resident(layout, records) + entry_bytes * least)
+    opening = min(layout.opening, left // entry_bytes)
     tile = min(layout.tile, max(1, math.isqrt(opening)))
     return replace(layout, opening=opening, tile=tile, records=records)
 

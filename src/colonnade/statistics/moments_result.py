@@ -84,8 +84,8 @@ class MomentsResult(Result):
 
     def mask_of(self, feature: Feature) -> str:
         """The entry that counts the records which have a feature, in a matrix with masks."""
-        own = f"filled {feature.column}"
-        return own if own in self._first_entries else f"present at {feature.party}"
+        filled = f"filled {feature.column}"
+        return filled if filled in self._first_entries else f"present at {feature.party}"
 
     @cached_property
     def _first_entries(self) -> frozenset[str]:
@@ -300,9 +300,9 @@ def available_cases(moments: MomentsResult, used: Sequence[int] | None = None) -
         if entries[0] != "1":
             raise BadArguments("available cases need the counts; compute the moments with constant=True.")
         places = np.array([index[name] for name in entries[1:]], dtype=np.intp)
-        both = np.ix_(places, places)
-        counts[both] += gram[0, 0]
-        sums[both] += gram[0, 1:, None]
-        products[both] += gram[1:, 1:]
-        terms[both] += 1
+        square = np.ix_(places, places)
+        counts[square] += gram[0, 0]
+        sums[square] += gram[0, 1:, None]
+        products[square] += gram[1:, 1:]
+        terms[square] += 1
     return AvailableCases(counts=counts, sums=sums, products=products, terms=terms)

@@ -347,13 +347,13 @@ def exchange_rows(me: Party, *, layout: dict[str, Any], view: View, number: int,
 
 def _show_masks(me: Party, statistic: SharedStatistic, paired: Paired, number: int) -> None:
     """To the parties that take part, which need them for their own columns; and keep theirs."""
-    tag, rest = f"{statistic.tag}: masks", [party for party in statistic.parties if party != me.name]
+    tag, others = f"{statistic.tag}: masks", [party for party in statistic.parties if party != me.name]
     if number == 0:
-        own = paired.masks(me)
-        for other in rest:
-            me.send(other, tag, own)
+        masks = paired.masks(me)
+        for other in others:
+            me.send(other, tag, masks)
     if number == 1:
-        for other, shown in received_from(me, tag, rest).items():
+        for other, shown in received_from(me, tag, others).items():
             me.keep(masks_name(statistic, other), shown)
 
 

@@ -478,8 +478,8 @@ class PolynomialLayout(CircuitStatistic):
 
     def shared_rows(self, me: Party, number: int) -> NDArray[Any]:
         rows = me.recall(f"{self.tag}: quantised {number}")
-        own = (exponents for party, exponents in self.shared if party == me.name)
-        return np.stack([self._product(me, rows, exponents) for exponents in own], axis=1)
+        products = (exponents for party, exponents in self.shared if party == me.name)
+        return np.stack([self._product(me, rows, exponents) for exponents in products], axis=1)
 
     def _quantised(self, me: Party) -> NDArray[np.int64]:
         """Algorithm 2, and then the declared bounds in integers: rounding up must not lead beyond them."""

@@ -344,7 +344,7 @@ class TablesLayout(CircuitStatistic):
     def noise(self, me: Party) -> NDArray[np.int64]:
         """Table after table."""
         levels = itertools.groupby(zip(self.mus, self.sizes, strict=True), key=lambda table: table[0])
-        return np.concatenate([noise_part(me, mu=mu, size=sum(size for _, size in same)) for mu, same in levels])
+        return np.concatenate([noise_part(me, mu=mu, size=sum(size for _, size in equal)) for mu, equal in levels])
 
     def local_sums(self, me: Party) -> NDArray[np.int64]:
         """The counts of the tables that lie within this party."""

@@ -297,12 +297,12 @@ def verification_stages(
     lengths = {dealer: layout.input_length(dealer) for dealer in dealers} if inputs is None else inputs
     rows = [input_layout(layout, dealer, length) for dealer, length in lengths.items() if length]
     sizes = [size for dealer in lengths if (size := layout.entry_sizes(dealer)) is not None]
-    each = 4 * DEGREE * len(layout.field.primes) * len(committee)  # an element, to each holder
-    masks = each * claim.masks(len(committee))
-    proof = each * (claim.proof + 1 + max((own.masks(1) + own.proof for own in rows), default=0))
+    element = 4 * DEGREE * len(layout.field.primes) * len(committee)  # an element, to each holder
+    masks = element * claim.masks(len(committee))
+    proof = element * (claim.proof + 1 + max((own.masks(1) + own.proof for own in rows), default=0))
     proof += len(committee) * max((own.letter_bytes for own in sizes), default=0)
-    answers = each * (claim.answers(len(committee)) + sum(own.answers(1) for own in rows))
-    answers += each // DEGREE * sum(own.answers for own in sizes)
+    answers = element * (claim.answers(len(committee)) + sum(own.answers(1) for own in rows))
+    answers += element // DEGREE * sum(own.answers for own in sizes)
 
     def planned(
         what: str, asked: Step, members: Sequence[str], size: int = 0, number: int = 0, **known: Later
@@ -323,7 +323,7 @@ def verification_stages(
     between: tuple[Stage, ...] = ()
     if layout.sums_length:
         between = (
-            planned("share sums", share_sums, committee, each * layout.sums_length, coins=coins),
+            planned("share sums", share_sums, committee, element * layout.sums_length, coins=coins),
             planned("coins for sums", show_coin, committee, number=1),
         )
     return (

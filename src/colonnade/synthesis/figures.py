@@ -73,8 +73,8 @@ def agreement(encoded: NDArray[Any], released: Mapping[str, Any]) -> float:
         codes = np.searchsorted(released["edges"][1:-1], encoded[~np.isnan(encoded)], side="right")
     else:
         codes = encoded[encoded >= 0].astype(np.int64)
-    own = np.bincount(codes, minlength=len(shares)) / max(len(codes), 1)
-    distance = 0.5 * float(np.abs(own - shares / max(shares.sum(), 1e-12)).sum())
+    shown = np.bincount(codes, minlength=len(shares)) / max(len(codes), 1)
+    distance = 0.5 * float(np.abs(shown - shares / max(shares.sum(), 1e-12)).sum())
     return max(1.0 - distance - noise, 0.0)
 
 

@@ -255,7 +255,7 @@ class Synthesize(Method[SyntheticTable]):
         )
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[SyntheticTable]:
-        columns = Columns(column for own in facts.wanted(self.columns).values() for column in own.values())
+        columns = Columns(column for declared in facts.wanted(self.columns).values() for column in declared.values())
         constraints = Constraints.of(self.constraints or (), columns)
         return Chosen(choose(self, facts, roster), constraints)
 

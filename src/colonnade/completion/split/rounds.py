@@ -37,8 +37,8 @@ class Planner:
         recipients: Sequence[str] = (),
     ) -> Stage:
         public: dict[str, Any] = {"facts": self.facts, "roster": self.roster, "discloses": discloses}
-        asked = stage(name, step, requests, reply_bytes=reply_bytes, later=later, recipients=recipients, **public)
-        return replace(asked, audience=audience_of(asked.costs.values()))
+        planned = stage(name, step, requests, reply_bytes=reply_bytes, later=later, recipients=recipients, **public)
+        return replace(planned, audience=audience_of(planned.costs.values()))
 
 
 @dataclass

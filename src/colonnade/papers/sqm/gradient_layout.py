@@ -282,18 +282,18 @@ class GradientLayout(SharedStatistic):
 
     def quantized_rows(self, me: Party, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
         """This party's columns of z for some records, as integers; the response holder adds intercept and response."""
-        own = self.own_features(me.name)
+        features = self.own_features(me.name)
         responds = me.name == self.response_party
-        names = list(dict.fromkeys(feature.column for feature in own)) + ([self.response] if responds else [])
+        names = list(dict.fromkeys(feature.column for feature in features)) + ([self.response] if responds else [])
         place = np.full(self.facts.n, -1)
         place[chosen] = np.arange(len(chosen))
-        values = np.zeros((len(chosen), len(own)))
+        values = np.zeros((len(chosen), len(features)))
         event = np.full(len(chosen), -1)
         filled = [name for name in self.filled if name in names]
         for index, encoded in me.mapped(names, aggregation.records, filled=filled):
             inside = place[index] >= 0
             rows = place[index][inside]
-            values[rows] = Design(tuple(own))(index, encoded)[1][inside]
+            values[rows] = Design(tuple(features))(index, encoded)[1][inside]
             if responds:
                 event[rows] = encoded[self.response][inside]
         return self.quantized_part(me.name, values, event, me.randomness)

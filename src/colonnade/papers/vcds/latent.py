@@ -209,7 +209,9 @@ def _between_neighbours(
 def latent_order(ranks: Reals, marginals: Mapping[str, Marginal]) -> Reals:
     """The ranks that latent rows follow: of a column with categories, the category."""
     columns = zip(ranks.T, marginals.values(), strict=True)
-    return np.column_stack([in_categories(own, marginal) if marginal.discrete else own for own, marginal in columns])
+    return np.column_stack(
+        [in_categories(values, marginal) if marginal.discrete else values for values, marginal in columns]
+    )
 
 
 def in_categories(ranks: ArrayLike, marginal: Marginal) -> Reals:

@@ -323,7 +323,7 @@ class RankProcedure(Procedure[SyntheticTable]):
         widths = {party: len(names) for party, names in self.held.items()}
         widest = max(widths.values())
         self.budget = budget = RankBudget(method, facts.n, widths)
-        asked: dict[str, Any] = {"facts": facts, "roster": roster}
+        public: dict[str, Any] = {"facts": facts, "roster": roster}
         noise = {"epsilon_0": budget.epsilon_0, "noise": budget.noise}
         marginal = {
             "epsilon": budget.marginal,
@@ -337,7 +337,7 @@ class RankProcedure(Procedure[SyntheticTable]):
             {party: [{"columns": names}] for party, names in self.held.items()},
             discloses="which pseudonymous records a party has, and their empty cells",
             reply_bytes=facts.n * widest // 8,
-            **asked,
+            **public,
         )
         self.ranks = stage(
             "perturbed ranks",
@@ -346,14 +346,14 @@ class RankProcedure(Procedure[SyntheticTable]):
             later={"imputed": Later(IMPUTED, self._imputed)} if method.iterations > 1 else None,
             discloses="a perturbed rank of each present record in each column",
             reply_bytes=8 * facts.n * widest,
-            **asked,
+            **public,
         )
         self.marginals = stage(
             "private marginals",
             release_marginals,
             {party: [{"columns": names, **marginal}] for party, names in self.held.items()},
             discloses="the noisy distribution function of each column",
-            **asked,
+            **public,
         )
         self.stages = (self.presence, self.ranks, self.marginals)
         self.notes = budget.notes(Overlap(method.expected, tuple(self.held)))
@@ -480,8 +480,8 @@ class AdjustedProcedure(RankProcedure):
         for number in range(1, method.iterations + 1):
             correlation = latent_correlation(ranks, marginals)
             order = latent_order(ranks, marginals)
-            what = "latent" if method.name == "evcds" else f"latent rows of round {number}"
-            draw = job.generator(f"{method.name}: {what}")
+            label = "latent" if method.name == "evcds" else f"latent rows of round {number}"
+            draw = job.generator(f"{method.name}: {label}")
             fixed = present if method.imputation == "conditional" else None
             latent = adjusted_latent(correlation.matrix, order, draw, present=fixed, sweeps=method.sweeps)
             marginals = moved_marginals(observed, latent, present)
