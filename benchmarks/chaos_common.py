@@ -55,7 +55,7 @@ ALLOW = ("presence", "exact-moments", "predictor-sums", "residuals", "block-mome
 JOBS: dict[str, Method] = {
     "describe": Describe(epsilon=2.0),
     "moments": Moments(epsilon=5.0),
-    "vfem": VFEM(response="y", init="mean", iterations=60, tolerance=1e-2),
+    "vfem": VFEM(response="y", init="mean", rounds=60, tolerance=1e-2),
 }
 FAULTS = ("kill party", "kill coordinator", "pause", "cut", "silence", "delay")
 

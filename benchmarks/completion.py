@@ -43,7 +43,7 @@ def pooled_gain(case: Case, method: CompletionMethod, iterations: int) -> tuple[
         context=0,
         hidden=min(method.hidden, 64),
         cut=method.cut,
-        rate=method.rate,
+        learning_rate=method.learning_rate,
     )
     data = gain.Data(
         jnp.asarray(np.where(mask, whole, 0.0)), jnp.asarray(mask), jnp.zeros((len(whole), 0)), jnp.asarray(mask)

@@ -43,7 +43,7 @@ def alone(
     """A GAN of one table. `watched` entries are hidden, and choose the best of the states seen every 250 iterations."""
     shown = mask & ~watched
     width = values.shape[1]
-    model = gain.Gain(widths=(width,), place=0, active=True, context=0, rate=1e-3, **shape)
+    model = gain.Gain(widths=(width,), place=0, active=True, context=0, learning_rate=1e-3, **shape)
     clean = np.where(shown, values, 0.0).astype(np.float32)
     data = gain.Data(jnp.asarray(clean), jnp.asarray(shown), jnp.zeros((len(values), 0)), jnp.asarray(shown))
     state = best = model.init(words_of(seed))

@@ -243,7 +243,7 @@ CASES: dict[str, Case] = {
         _case("evcds", lambda: papers.EVCDS(columns=("age", "income", "damages"), rows=20)),
         _case("ievcds", lambda: papers.IEVCDS(columns=("age", "income", "damages"), rows=20, iterations=2)),
         _case("vertimrf", lambda: papers.VertiMRF(epsilon=5.0, columns=("sued", "sector"), rows=20, sketches=16)),
-        _case("vfem", lambda: papers.VFEM(response="damages", columns=NUMBERS, iterations=10)),
+        _case("vfem", lambda: papers.VFEM(response="damages", columns=NUMBERS, rounds=10)),
         _case("fedpsg", lambda: papers.FedPSG(imputer="gain", parties=("court",), iterations=4, n_correlated=1)),
         _case(
             "vfl-glm-vs", lambda: papers.VFLGLMVS(response="damages", columns=NUMBERS, lambdas=(0.5,), tolerance=0.05)

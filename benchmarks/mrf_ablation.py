@@ -27,7 +27,7 @@ from colonnade.synthesis.method import Synthesize
 EPSILON = 0.8
 SQM_OPTIONS: dict[str, dict[str, object]] = {
     "as it is": {},
-    "24 tables": {"tables": 24},
+    "24 tables": {"n_tables": 24},
     "4 bins": {"bins": 4},
     "the fit goes on to 1,500 iterations": {"discrepancy": 0.0},
     "30,000 cells": {"max_clique": 30_000},

@@ -84,7 +84,7 @@ def vfem(transport: str) -> tuple[list[float], int]:
             ends.append((time.perf_counter(), progress.bytes))
 
     with tempfile.TemporaryDirectory() as folder, federation(Path(folder), transport) as opened:
-        method = VFEM(response="y", init="mean", iterations=ROUNDS, tolerance=1e-12, masking="masked")
+        method = VFEM(response="y", init="mean", rounds=ROUNDS, tolerance=1e-12, masking="masked")
         try:
             opened.run(method, progress=note)
         except NotEstimable:

@@ -162,7 +162,7 @@ def rounds(data: Data, iterations: int, masking: Masking) -> Taken:
             steps.append(clocks() - now)
             start.append(clocks())
 
-    method = VFEM(response="y", init="mean", masking=masking, iterations=iterations)
+    method = VFEM(response="y", init="mean", masking=masking, rounds=iterations)
     with tempfile.TemporaryDirectory() as folder, data.federation(Path(folder)) as opened:
         try:
             opened.run(method, progress=note)
@@ -175,7 +175,7 @@ def rounds(data: Data, iterations: int, masking: Masking) -> Taken:
 def counts(data: Data) -> tuple[int, int, float]:
     """(iterations of the rounds, steps of "exact", largest difference of coefficients in standard errors)."""
     with tempfile.TemporaryDirectory() as folder, data.federation(Path(folder)) as opened:
-        slow = VFEM(response="y", masking="plain", init="mean", iterations=5000, gamma=2**24).fit(opened)
+        slow = VFEM(response="y", masking="plain", init="mean", rounds=5000, gamma=2**24).fit(opened)
         fast = VFEM(response="y", solver="exact", init="mean", gamma=2**24).fit(opened)
     apart = float(((slow.params - fast.params).abs() / fast.bse).max())
     return slow.steps[0], sum(fast.steps), apart

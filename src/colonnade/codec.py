@@ -201,8 +201,8 @@ def _several(kind: str) -> str:
     article, _, noun = kind.partition(" ")
     if article not in ("a", "an"):
         return kind
-    first, space, rest = noun.partition(" ")
-    return f"{first}s{space}{rest}"
+    first, space, tail = noun.partition(" ")
+    return f"{first}s{space}{tail}"
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 
 
 def number(value: float) -> str:
@@ -61,3 +62,8 @@ def duration(seconds: float) -> str:
 
 def timestamp(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def of_exactly(parties: Iterable[str]) -> str:
+    """The records of one pattern of presence."""
+    return f"records of exactly {' + '.join(parties) or 'no party'}"

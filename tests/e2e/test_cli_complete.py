@@ -58,7 +58,20 @@ def test_the_plan_names_every_release(federation: Path) -> None:
 
 
 def test_every_option_of_training_is_offered_and_a_wrong_one_is_named(federation: Path) -> None:
-    named = ["--rate", "0.01", "--batch", "32", "--local", "5", "--validation", "0.2", "--epochs", "3", "--clip", "2"]
+    named = [
+        "--learning-rate",
+        "0.01",
+        "--batch",
+        "32",
+        "--local",
+        "5",
+        "--validation",
+        "0.2",
+        "--epochs",
+        "3",
+        "--clip",
+        "2",
+    ]
     done = CliRunner().invoke(
         app,
         ["complete", "-f", str(federation), *named, "--seed", "4", "--epsilon", "2", "--parties", "right", "--plan"],
@@ -67,7 +80,7 @@ def test_every_option_of_training_is_offered_and_a_wrong_one_is_named(federation
     assert "20 % of the records" in done.output
     assert "regression for right: start" in done.output
     assert "regression for left: start" not in done.output
-    for option, value in (("--seed", "-1"), ("--rate", "2"), ("--validation", "1"), ("--epochs", "0")):
+    for option, value in (("--seed", "-1"), ("--learning-rate", "2"), ("--validation", "1"), ("--epochs", "0")):
         done = CliRunner().invoke(app, ["complete", "-f", str(federation), option, value, "--quiet"])
         assert done.exit_code == 2, done.output
         assert option.strip("-") in done.output

@@ -285,7 +285,7 @@ def test_a_round_of_masked_sums_serves_once(tmp_path: Path) -> None:
     allow = ("presence", "predictor-sums", "residuals", "block-moments", "exact-moments")
     with three_parties(tmp_path, allow=allow) as federation:
         hostile = Hostile(federation)
-        method = VFEM(response="age", columns=("age", "visits", "sued", "rating"), iterations=10)
+        method = VFEM(response="age", columns=("age", "visits", "sued", "rating"), rounds=10)
         plan = plan_of(hostile, method)
         hostile.propose(plan)
         mail: list[Any] = []

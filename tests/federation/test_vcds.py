@@ -176,7 +176,7 @@ def test_a_seed_makes_the_same_table_and_says_that_it_is_simulated(tmp_path: Pat
     tables = []
     for number in range(2):
         with three_parties(tmp_path / str(number), allow=(PRESENCE,), seed=5) as federation:
-            table = IEVCDS(iterations=2, draws="adjusted", **NOMINAL).fit(federation)
+            table = IEVCDS(iterations=2, sampler="adjusted", **NOMINAL).fit(federation)
             assert table.simulated
             tables.append(table.sample())
     pd.testing.assert_frame_equal(tables[0], tables[1])

@@ -74,7 +74,7 @@ def _vertimrf(options: Options) -> tuple[str, Options]:
     options = _renamed(options, format="file_format")
     if options["encoder"] == "sqm":
         papers = ("encoder", "recover", "consistency", "local_mrf", "sketches", "accounting", "complete", "records")
-        return "synthesize", {"model": "field", **_renamed(options, **dict.fromkeys(papers, ""))}
+        return "synthesize", {"model": "field", **_renamed(options, tables="n_tables", **dict.fromkeys(papers, ""))}
     field = ("tables", "theta", "theta_triples", "discrepancy", "view", "relation")
     options = _renamed(options, **dict.fromkeys(field, ""))
     for name in ("bins", "max_clique", "split"):  # None was a default that the encoder chose
@@ -91,16 +91,16 @@ def _ranks(method: str) -> Callable[[Options], tuple[str, Options]]:
     def change(options: Options) -> tuple[str, Options]:
         unused = [] if options["marginals"] == "bernstein" else ["order", "degree"]
         unused += [] if options["accounting"] == "nominal" else ["split"]
-        return method, _renamed(options, format="file_format", **dict.fromkeys(unused, ""))
+        return method, _renamed(options, format="file_format", draws="sampler", **dict.fromkeys(unused, ""))
 
     return change
 
 
 def _vfem(options: Options) -> tuple[str, Options]:
     """The paper's model is a class of its own now; its baselines are those of `Regress`, which plan the same."""
-    options = _renamed(options, release="", step="solver", exchange="masking")
+    options = _renamed(options, release="", step="solver", exchange="masking", iterations="rounds")
     options["solver"] = {"gradient": "rounds", "exact": "exact"}[options["solver"]]
-    rounds = ("masking", "information", "iterations", "tolerance", "sketch_size", "coordinator")
+    rounds = ("masking", "information", "rounds", "tolerance", "sketch_size", "coordinator")
     independent = options.pop("cross_party") == "independent"
     if not independent or options["missing"] != "em":
         chosen = () if options["epsilon"] is None else ("missing",)  # with noise there is one estimate, and no choice
@@ -110,7 +110,8 @@ def _vfem(options: Options) -> tuple[str, Options]:
 
 
 def _fedpsg(options: Options) -> tuple[str, Options]:
-    options = _renamed(options, complete="parties", protect="masking", format="file_format", columns="")
+    names = {"complete": "parties", "protect": "masking", "format": "file_format", "rate": "learning_rate"}
+    options = _renamed(options, columns="", **names)
     options["masking"] = {"masks": "pads"}.get(options["masking"], options["masking"])
     if options["imputer"] in ("gain", "vgain", "cgain") or options["n_correlated"]:
         return "fedpsg", options

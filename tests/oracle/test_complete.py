@@ -104,7 +104,7 @@ def test_refusals(tmp_path: Path) -> None:
         {"imputer": "gain"},
         {"epsilon": 1.0, "imputer": "mice"},
         {"epsilon": 1.0, "label": "kind"},
-        {"rate": 2.0},
+        {"learning_rate": 2.0},
         {"validation": 1.0},
     ):
         with pytest.raises(BadArguments):

@@ -178,7 +178,7 @@ def test_a_party_that_has_hardly_a_record(tmp_path: Path, records: int) -> None:
 def test_a_batch_is_no_larger_than_the_cohort_and_expected_values_could_be_expected(tmp_path: Path) -> None:
     """A network's outputs are any numbers; what is written are numbers in range, and frequencies."""
     blocks, columns = curved_pair(40)
-    result, _ = completed(tmp_path, blocks, columns, co.Complete(**{**SMALL, "batch": 16_384, "rate": 0.5}))
+    result, _ = completed(tmp_path, blocks, columns, co.Complete(**{**SMALL, "batch": 16_384, "learning_rate": 0.5}))
     expected = result.expected("right")
     assert len(expected) == result.parties["right"]["completed"] > 0
     assert expected[["bump", "steps", "high[no]", "high[yes]"]].stack().between(0, 1).all()
@@ -226,7 +226,7 @@ CONDITIONED: dict[str, Any] = {
     "batch": 32,
     "hidden": 16,
     "cut": 8,
-    "rate": 5e-3,
+    "learning_rate": 5e-3,
     "validation": 0.3,
 }
 

@@ -260,7 +260,7 @@ def test_triples_take_the_place_of_their_pairs(tmp_path: Path, engine: str) -> N
     """Small domains and a large budget: tables of three columns are measured in the last round, none of three
     parties; all budget is spent, and a table's columns lie in one clique of the field. None if none are asked for."""
     with three_parties(tmp_path, seed=2, **computing_by(engine, dependent_blocks())) as federation:
-        options: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-4, "cells": 3, "iterations": 100, "tables": 8}
+        options: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-4, "cells": 3, "iterations": 100, "n_tables": 8}
         result = field(theta_triples=2.0, **options).fit(federation)
         without = field(theta_triples=None, **options).fit(federation)
         owner = federation.facts.owner
@@ -313,7 +313,7 @@ def test_second_moments_and_what_rests_on_them_are_those_of_the_pooled_records(t
     blocks["clinic"]["age"] = np.clip(blocks["clinic"]["age"] + rng.normal(0, 8, 900), 0, 100)
     real = blocks["clinic"].merge(blocks["court"]).merge(blocks["bank"])
     with three_parties(tmp_path, allow=EXACT, seed=1, **computing_by(engine, blocks)) as federation:
-        table = field(epsilon=None, tables=2, **SMALL).fit(federation, sure=True)
+        table = field(epsilon=None, n_tables=2, **SMALL).fit(federation, sure=True)
     assert table.evidence is not None
     moments = table.evidence.moments  # type: ignore[attr-defined]
     design = features_of(real)[list(moments.entries[0])]
@@ -332,7 +332,7 @@ def test_second_moments_and_what_rests_on_them_are_those_of_the_pooled_records(t
 def test_second_moments_of_records_that_parties_lack_stand_for_all(tmp_path: Path, engine: str) -> None:
     blocks = three_overlapping_blocks(N)
     with three_parties(tmp_path, allow=EXACT, seed=1, **computing_by(engine, blocks)) as federation:
-        table = field(epsilon=None, tables=2, **SMALL).fit(federation, sure=True)
+        table = field(epsilon=None, n_tables=2, **SMALL).fit(federation, sure=True)
     found = table.analyse(mean("age")).iloc[0]
     own = blocks["clinic"]["age"]
     assert found["estimate"] == pytest.approx(own.mean(), abs=0.1)
@@ -434,7 +434,7 @@ def test_columns_without_dependence_get_the_budget_of_the_last_round(tmp_path: P
         "court": pd.DataFrame({"id": keys, "sued": np.where(np.arange(n) // 5 % 2, "yes", "no")}),
         "bank": pd.DataFrame({"id": keys, "sector": "trade", "rating": np.array(list("CBA"))[np.arange(n) // 10 % 3]}),
     }
-    method = field(epsilon=None, cells=5, columns=("visits", "sued", "rating"), tables=7)
+    method = field(epsilon=None, cells=5, columns=("visits", "sued", "rating"), n_tables=7)
     asked: dict[int, Sequence[TableQuery]] = {}
     with three_parties(tmp_path, allow=ALLOW, seed=1, **computing_by(engine, blocks)) as federation:
         procedure = FieldSynthesis(method, federation.facts, federation.roster)
@@ -469,7 +469,7 @@ def test_a_field_may_have_more_cells_with_more_records(federation: Federation) -
         ({"theta": -1.0}, BadArguments),
         ({"theta_triples": 0.0}, BadArguments),
         ({"discrepancy": -0.1}, BadArguments),
-        ({"tables": 0}, BadArguments),
+        ({"n_tables": 0}, BadArguments),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], error: type[Exception]) -> None:

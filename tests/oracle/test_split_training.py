@@ -27,7 +27,7 @@ from support.split import ALLOWED, curved_pair, regression_of, run_training
 def test_split_regression_is_the_training_of_the_whole_network(tmp_path: Path) -> None:
     """Losses of 40 rounds with one iteration each, against one network that sees both tables (optax, jax.grad)."""
     blocks, columns = curved_pair(300, missing=0.2)
-    training = regression_of(iterations=40, local=1, every=100, rate=0.02)
+    training = regression_of(iterations=40, local=1, every=100, learning_rate=0.02)
     with Federation.local(blocks, key="id", columns=columns, seed=4, allow=ALLOWED, home=tmp_path / "h") as opened:
         history, _ = run_training(opened, training, first={"left": 11, "right": 22})
         parties: Any = opened.transport
@@ -49,7 +49,7 @@ def test_split_regression_is_the_training_of_the_whole_network(tmp_path: Path) -
     right = Regressor(0, y.shape[1], 8, 4, decay=training.decay)
     means = np.asarray(y[rows].mean(axis=0))
     weights = (left.init(words_of(11), 1e-3, 40).bottom, right.init(words_of(22), 1e-3, 40, means).top)
-    optimiser = optax.adamw(optax.cosine_decay_schedule(training.rate, 40), weight_decay=training.decay)
+    optimiser = optax.adamw(optax.cosine_decay_schedule(training.learning_rate, 40), weight_decay=training.decay)
     state = optimiser.init(weights)
 
     @jax.jit
@@ -107,7 +107,7 @@ def test_a_party_that_was_restarted_goes_on_where_the_last_round_ended() -> None
 
 def test_training_that_runs_away_is_an_error() -> None:
     blocks, columns = curved_pair(300)
-    runaway = regression_of(iterations=100, rate=80.0, patience=100)
+    runaway = regression_of(iterations=100, learning_rate=80.0, patience=100)
     with (
         Federation.local(blocks, key="id", columns=columns, allow=ALLOWED) as opened,
         pytest.raises(NotEstimable, match="diverged"),
@@ -118,7 +118,7 @@ def test_training_that_runs_away_is_an_error() -> None:
 def test_training_stops_when_the_hidden_records_see_nothing_better() -> None:
     blocks, columns = curved_pair(300)
     with Federation.local(blocks, key="id", columns=columns, seed=4, allow=ALLOWED) as opened:
-        training = regression_of(iterations=400, every=1, patience=3, rate=0.05)
+        training = regression_of(iterations=400, every=1, patience=3, learning_rate=0.05)
         history, _ = run_training(opened, training, first={"left": 1, "right": 2})
     assert history.rounds < training.rounds
     assert "no better" in history.stopped
@@ -127,7 +127,7 @@ def test_training_stops_when_the_hidden_records_see_nothing_better() -> None:
 def test_private_training_takes_its_last_weights_whatever_the_hidden_records_see() -> None:
     """Where to stop, and which weights to keep, would be a release about the hidden records that no noise covers."""
     blocks, columns = curved_pair(200)
-    quick = {"every": 1, "patience": 1, "rate": 1e-9, "local": 2, "iterations": 12, "validation": 0.2}
+    quick = {"every": 1, "patience": 1, "learning_rate": 1e-9, "local": 2, "iterations": 12, "validation": 0.2}
     private_one = regression_of(**quick, mu=2**20, clip=1.0, gamma=GAMMA, epochs=12)
     for training, rounds in ((regression_of(**quick), 2), (private_one, 6)):
         with Federation.local(blocks, key="id", columns=columns, seed=1, allow=ALLOWED) as opened:
@@ -149,7 +149,7 @@ def plain_gain(
     losses of the discriminator and the generator."""
     state = model.init(words_of(7))
     weights, judges = state.generator, (state.bottom, state.top)
-    optimiser = optax.adam(model.rate)
+    optimiser = optax.adam(model.learning_rate)
     state_g, state_d = optimiser.init(weights), optimiser.init(judges)
     width = x.shape[1]
 
@@ -214,7 +214,7 @@ def plain_gain(
 
 
 ALONE = gain.Gain(
-    kind="gain", widths=(6,), place=0, active=True, groups=((3, 6),), context=0, hidden=8, cut=6, rate=1e-2
+    kind="gain", widths=(6,), place=0, active=True, groups=((3, 6),), context=0, hidden=8, cut=6, learning_rate=1e-2
 )
 """Of one party with three numbers and a category of three."""
 

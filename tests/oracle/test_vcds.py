@@ -203,7 +203,7 @@ def test_iterations_correct_a_marginal_under_mar_that_vcds_cannot(tmp_path: Path
         assert ("right if records are missing completely at random" in method.missing_data()) != corrects, name
 
 
-@pytest.mark.parametrize("made", [EVCDS(draws="fresh", **LOUD), EVCDS(draws="adjusted", **LOUD)])
+@pytest.mark.parametrize("made", [EVCDS(sampler="fresh", **LOUD), EVCDS(sampler="adjusted", **LOUD)])
 def test_evcds_keeps_dependence_and_marginals_under_mcar(tmp_path: Path, made: EVCDS) -> None:
     """A third of each party's records are missing at random; Spearman's rho of a and b is 6 / pi asin(r / 2)."""
     frame, _ = pooled(3000, 30)

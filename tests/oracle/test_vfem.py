@@ -270,8 +270,8 @@ def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
         plain = VFEM(response="y", masking="plain")
         with pytest.raises(NotEstimable, match="init='mean'"):
             plain.fit(opened)
-        with pytest.raises(NotEstimable, match="iterations"):
-            replace(plain, init="mean", iterations=10).fit(opened)
+        with pytest.raises(NotEstimable, match="rounds"):
+            replace(plain, init="mean", rounds=10).fit(opened)
         with pytest.raises(NotEstimable, match="complete"):
             Regress(response="y", missing="complete-case").fit(opened)
         assert VFEM(response="y", solver="exact", init="mean").fit(opened).nobs == 200

@@ -34,7 +34,7 @@ from colonnade.synthesis.method import Synthesize
 from support.small import three_parties
 
 DELTA = 1e-4
-METHOD = Synthesize(model="field", epsilon=2.0, delta=DELTA, view="server", tables=8, cuts="declared")
+METHOD = Synthesize(model="field", epsilon=2.0, delta=DELTA, view="server", n_tables=8, cuts="declared")
 
 
 # --- three rounds -------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def test_the_nominal_claim_falls_at_1000_records() -> None:
 # --- rows of EVCDS ---------------------------------------------------------------------------------------
 
 
-def linked(tmp_path: Path, draws: str) -> tuple[float, float]:
+def linked(tmp_path: Path, sampler: str) -> tuple[float, float]:
     """(share of records whose own row is the nearest one, |rank correlation| of the table's order with the cohort's).
 
     The adjusted table is sampled once per record of the cohort; the attacker knows all values of a record.
@@ -132,7 +132,7 @@ def linked(tmp_path: Path, draws: str) -> tuple[float, float]:
     z = np.random.default_rng(1).standard_normal((n, WIDTH))
     frame = pd.DataFrame(z, columns=NAMES).assign(id=range(n))
     columns = Columns([Column(name=name, kind="continuous", lower=-6.0, upper=6.0) for name in NAMES])
-    made = EVCDS(epsilon=8.0, accounting="nominal", split="none", draws=draws)  # type: ignore[arg-type]
+    made = EVCDS(epsilon=8.0, accounting="nominal", split="none", sampler=sampler)  # type: ignore[arg-type]
     with Federation.local(
         {"party": frame}, key="id", columns=columns, home=tmp_path / "h", runs=tmp_path / "r", allow=(PRESENCE,), seed=2
     ) as federation:

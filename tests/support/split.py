@@ -28,7 +28,7 @@ ALLOW = (
     "exact-marginals",
 )
 
-QUICK: dict[str, Any] = {"iterations": 300, "local": 10, "batch": 64, "hidden": 32, "cut": 8, "rate": 3e-3}
+QUICK: dict[str, Any] = {"iterations": 300, "local": 10, "batch": 64, "hidden": 32, "cut": 8, "learning_rate": 3e-3}
 
 
 def curved_pair(n: int = 400, *, missing: float = 0.3, seed: int = 1) -> tuple[dict[str, pd.DataFrame], Columns]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -43,13 +43,13 @@ from colonnade.errors import BadArguments, SealBroken
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.home import Home
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure, Result, method_class
+from colonnade.federation.method import Counted, Method, Procedure, Result, method_class
 from colonnade.federation.options import Option
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
 from colonnade.federation.step import Public, Release, Step, step
-from colonnade.formatting import noise_width
+from colonnade.formatting import noise_width, of_exactly
 from colonnade.formatting import number as in_words
 from colonnade.privacy.accounting import check_epsilon
 from colonnade.privacy.cost import Cost, Free, Laplace, Unbounded, compose
@@ -276,6 +276,11 @@ class Aligned(Result):
             "trusted_matcher": self.trusted_matcher,
             "simulated": self.simulated,
         }
+
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        for pattern in stated["patterns"]:
+            yield of_exactly(pattern["parties"]), pattern["count"], stated["noise_sd"]
 
     def _figure(self) -> Figure:
         held = self.rows()

@@ -188,8 +188,8 @@ def number_pseudonyms(me: Party, *, terms: Terms) -> Release:
         numbered = number_union(lists, randomness=me.randomness)
     else:
         others = {party: listed for party, listed in lists.items() if party != terms.include}
-        own = dict.fromkeys(others, lists[terms.include])
-        numbered = number_fixed(terms.include, own, others, randomness=me.randomness)
+        fixed = dict.fromkeys(others, lists[terms.include])
+        numbered = number_fixed(terms.include, fixed, others, randomness=me.randomness)
     return announce(me, numbered, chosen.parties, terms)
 
 

@@ -354,12 +354,12 @@ def power(
     else:
         generator = simulated_generator(SimulatedRandomness(runs, "power of an audit"))
         alpha, first = bonferroni(confidence), runs // 2
-        found = []
+        probabilities = []
         for _ in range(selections):
             p, q = generator.normal(0.0, noise, (2, first))
             event = choose(p + shift, q, claim, delta=0.0, epsilon=0.0, alpha=alpha)["curve"]
-            found.append(refuted_by(event, runs - first, alpha))
-        probability = max(float(np.mean(found) - 2 * np.std(found) / np.sqrt(selections)), 0.0)
+            probabilities.append(refuted_by(event, runs - first, alpha))
+        probability = max(float(np.mean(probabilities) - 2 * np.std(probabilities) / np.sqrt(selections)), 0.0)
     return Power(
         probability=probability,
         claim=claim.name,

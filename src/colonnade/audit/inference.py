@@ -96,12 +96,12 @@ def one_run_audit(
     half = guesses // 2
     order = np.argsort(values, kind="stable")
     right = int((~coins[order[:half]]).sum() + coins[order[len(order) - half :]].sum())
-    made = 2 * half
+    guessed = 2 * half
 
     def p_value(epsilon: float) -> float:
-        return one_run_p_value(len(values), made, right, epsilon=epsilon, delta=delta)
+        return one_run_p_value(len(values), guessed, right, epsilon=epsilon, delta=delta)
 
-    stated = {"attack": "membership in one run", "runs": made, "right": right, "delta": delta}
+    stated = {"attack": "membership in one run", "runs": guessed, "right": right, "delta": delta}
     return _result(p_value, claimed_epsilon, confidence, **stated)
 
 

@@ -34,7 +34,9 @@ from colonnade.audit.bounds import (
     delta_lower_bound,
     epsilon_lower_bound,
     mu_lower_bound,
+    power,
 )
+from colonnade.audit.planted import SELECTIONS, Planted
 from colonnade.errors import BadPrivacyParameter
 from colonnade.privacy.randomness import Randomness
 
@@ -172,3 +174,21 @@ class Audit(Generic[Data]):
         fpr = float(clopper_pearson(hits[1], q.size, alpha)[1])
         allowed = float(self.claim.tpr(np.array([fpr]))[0])
         return Finding(aim=aim, event=event, hits=hits, trials=p.size, tpr=tpr, fpr=fpr, allowed=allowed)
+
+
+def presence_audit(
+    run_many: RunMany[bool],
+    claim: PrivacyProfile,
+    *,
+    shift: float,
+    sd: float,
+    delta: float,
+    runs: int,
+    planted: Planted,
+    factor: float | None = None,
+) -> Audit[bool]:
+    """Whether one record is there. The record moves a statistic that is nearly normal, of standard deviation `sd` with
+    nothing planted, by `shift`. Power is stated against noise / `factor`: by default the planted bug, or 1.4."""
+    factor = planted.looked_for if factor is None else factor
+    stated = power(claim, shift=shift, sd=sd, factor=factor, runs=runs, selections=SELECTIONS)
+    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)

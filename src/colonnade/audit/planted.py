@@ -32,10 +32,10 @@ class Planted:
             return cls(silent=1)
         if text == "forgotten-split":
             return cls(factor=math.sqrt(2))
-        found = re.fullmatch(r"noise/(\d+(\.\d+)?)", text)
-        if found is None:
+        divided = re.fullmatch(r"noise/(\d+(\.\d+)?)", text)
+        if divided is None:
             raise BadArguments(f"{text!r} is no bug to plant; write noise/1.4, silent-member or forgotten-split.")
-        return cls(factor=float(found[1]))
+        return cls(factor=float(divided[1]))
 
     @property
     def nothing(self) -> bool:
@@ -50,6 +50,11 @@ class Planted:
     def effective(self) -> float:
         """By how much the standard deviation of three members' noise together is too small."""
         return self.factor * math.sqrt(MEMBERS / self.members)
+
+    @property
+    def looked_for(self) -> float:
+        """Against what power is stated: this bug, or noise / 1.4 where there is none."""
+        return 1.4 if self.nothing else self.effective
 
     def variance(self, mu: Fraction | int) -> Fraction:
         """A Skellam parameter with the planted factor."""

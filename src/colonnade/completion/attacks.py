@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.audit.attack import DELTA, NEIGHBOURS, Attack, Setting
-from colonnade.audit.bounds import PrivacyProfile, power
+from colonnade.audit.bounds import PrivacyProfile
 from colonnade.audit.claims import claimed_curve, small_consortium
-from colonnade.audit.mechanism import Audit, AuditResult
-from colonnade.audit.planted import NOTHING, SELECTIONS, Planted
+from colonnade.audit.mechanism import Audit, AuditResult, presence_audit
+from colonnade.audit.planted import NOTHING, Planted
 from colonnade.completion.method import Complete, Completing, CompletionMethod
 from colonnade.completion.split.networks import noisy_sum
 from colonnade.completion.split.training import Training
@@ -104,12 +104,4 @@ def training_audit(
             scores += (skellam(randomness, noise, (runs, shift.size)) + present * shift) @ shift / length
         return scores
 
-    stated = power(
-        claim,
-        shift=length,
-        sd=math.sqrt(2 * mu),
-        factor=1.4 if planted.nothing else planted.factor,
-        runs=runs,
-        selections=SELECTIONS,
-    )
-    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+    return presence_audit(run_many, claim, shift=length, sd=math.sqrt(2 * mu), delta=delta, runs=runs, planted=planted)

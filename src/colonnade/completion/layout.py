@@ -71,8 +71,8 @@ class Layout:
         """The places of these columns in a row, in the order of `names`."""
         places: list[int] = []
         for name in names:
-            own = self.slices[self.columns[name].name]
-            places.extend(range(own.start, own.stop))
+            place = self.slices[self.columns[name].name]
+            places.extend(range(place.start, place.stop))
         return np.array(places, dtype=np.intp)
 
     # --- there and back ------------------------------------------------------------------------------------------

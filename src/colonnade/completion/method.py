@@ -85,7 +85,7 @@ class CompletionMethod(Method[Completion]):
         ),
     ] = 25
     batch: Annotated[int, Option("Records in one iteration.", least=1, most=16_384)] = 128
-    rate: Annotated[float, Option("The networks' learning rate.", above=0, below=1)] = 1e-3
+    learning_rate: Annotated[float, Option("The networks' learning rate.", above=0, below=1)] = 1e-3
     hidden: Annotated[int, Option("Units of a network's hidden layers.", least=1, most=4_096)] = 256
     cut: Annotated[int, Option("The length of the hidden vectors that travel.", least=1, most=1_024)] = 32
     dropout: Annotated[
@@ -180,7 +180,9 @@ class CompletionMethod(Method[Completion]):
                 f"a completed table has a column {taken[0]!r} of its own; rename the party's, or leave it out of its"
                 " block."
             )
-        fixed = [party for party, own in facts.columns.items() if all(_single(column) for column in own.values())]
+        fixed = [
+            party for party, declared in facts.columns.items() if all(_single(column) for column in declared.values())
+        ]
         if self.imputer == "mice" and fixed:
             raise SchemaError(
                 f"no column of {fixed[0]!r} can vary: each has one category, and imputer='mice' has nothing to solve"
@@ -371,7 +373,7 @@ class Completing(Procedure[Completion]):
     def constants(self) -> dict[str, Any]:
         """Of every training, from the options."""
         method, n = self.method, self.facts.n
-        stated = ("masking", "iterations", "local", "rate", "hidden", "cut", "seed", "validation", "patience")
+        stated = ("masking", "iterations", "local", "learning_rate", "hidden", "cut", "seed", "validation", "patience")
         small = SMALL_DROPOUT if n < SMALL else 0.1
         return {
             **{name: getattr(method, name) for name in stated},
@@ -447,8 +449,8 @@ class Completing(Procedure[Completion]):
 
     def _filled(self) -> dict[str, EmptyRule]:
         """The columns whose empty cells are filled in, if their party is completed."""
-        own = {name: column for target in self.targets for name, column in self.facts.columns[target].items()}
-        return {name: "mask" for name, column in own.items() if column.missing}
+        declared = {name: column for target in self.targets for name, column in self.facts.columns[target].items()}
+        return {name: "mask" for name, column in declared.items() if column.missing}
 
     def _forecast(self, epsilon: float) -> tuple[str, ...]:
         """Of the training that noise hides most."""
@@ -513,7 +515,7 @@ class Drawing(Procedure[Completion]):
         finishing = {name: getattr(method, name) for name in ("validation", "seed", "file_format")}
         self.imputation = MultipleImputation(draws, method.masking, finishing, planner)
         self.stages: Sequence[Stage] = (*self.meeting.stages, self.missing, *self.imputation.stages)
-        gaps = [name for own in facts.columns.values() for name, column in own.items() if column.missing]
+        gaps = [name for declared in facts.columns.values() for name, column in declared.items() if column.missing]
         self.notes = (
             f"{draws} completed tables of every party stay with it; drawn entries are flagged in them. Regress on each,"
             " and combine with pool.",

@@ -145,14 +145,14 @@ class MomentImputation:
             maps, starts = self._chained_maps(job, targets)
         needed: dict[str, dict[str, Any]] = {}
         for target in targets:
-            own = {
+            arguments = {
                 party: plain_marginals({name: marginals[name] for name in columns} if marginals else {})
                 for party, columns in self.facts.columns.items()
             }
-            self._sums(job, keys, target, maps[target], own)
+            self._sums(job, keys, target, maps[target], arguments)
             needed[target] = {
                 "target": maps[target].target,
-                "marginals": own[target],
+                "marginals": arguments[target],
                 "start": starts.get(target, np.zeros(0)),
             }
         return needed
@@ -183,7 +183,7 @@ class MomentImputation:
 
     def _sums(self, job: Job, keys: Keys, target: str, maps: Maps, marginals: Mapping[str, Any]) -> None:
         """The others' linear parts of every chunk of records, added, to the target."""
-        later = {party: {"maps": own, "marginals": marginals[party]} for party, own in maps.senders.items()}
+        later = {party: {"maps": matrices, "marginals": marginals[party]} for party, matrices in maps.senders.items()}
         for _ in range(self.collect[target].rounds):
             replies = job.ask_each(self.send[target], later)
             parts = {party: reply["parts"] for party, reply in replies.items()}
@@ -195,7 +195,7 @@ def alike(value: Any, planned: Any) -> bool:
     """Whether a value has the shape of the planned one, and finite numbers; None stands for a distribution function."""
     if planned is None:
         points, cumulative = value["points"], value["cumulative"]
-        sound = all(np.ndim(each) == 1 and np.size(each) <= LARGEST_MARGINAL for each in (points, cumulative))
+        sound = all(np.ndim(values) == 1 and np.size(values) <= LARGEST_MARGINAL for values in (points, cumulative))
         sound = sound and len(value) == 3 and isinstance(value["discrete"], bool) and bool(np.isfinite(points).all())
         return sound and isinstance(Marginal(np.array(points), np.array(cumulative), value["discrete"]), Marginal)
     if isinstance(planned, dict):

@@ -120,8 +120,8 @@ class MultipleImputation:
                 500 + 250 * len(self.facts.columns[target]),
                 later={"law": MAPS},
             )
-        each = ((self.send[target], self.collect[target], self.complete[target]) for target in parties)
-        self.stages = (*self.moments.stages, *(stage for stages in each for stage in stages))
+        stages_of = ((self.send[target], self.collect[target], self.complete[target]) for target in parties)
+        self.stages = (*self.moments.stages, *(stage for stages in stages_of for stage in stages))
 
     def _own(self, party: str) -> NDArray[np.intp]:
         return np.array([k for k, feature in enumerate(self.features) if feature.party == party], dtype=np.intp)
@@ -157,7 +157,9 @@ class MultipleImputation:
             if missing[target]:
                 maps, law = self._maps(target, laws)
                 for _ in range(self.collect[target].rounds):
-                    replies = job.ask_each(self.send[target], {party: {"maps": own} for party, own in maps.items()})
+                    replies = job.ask_each(
+                        self.send[target], {party: {"maps": matrices} for party, matrices in maps.items()}
+                    )
                     parts = {party: reply["parts"] for party, reply in replies.items()}
                     job.ask(self.collect[target], total=self.exchanges[target].add(parts, keys))
             parties |= job.ask(self.complete[target], law=law)
@@ -232,10 +234,10 @@ def with_donors(
     """A part of the rows with each lost column as its donor has it; `rows` ascend, `places` are a column's own."""
     out = values[part].copy()
     inside = slice(*np.searchsorted(rows, [part.start, part.stop]))
-    for column, own in enumerate(places):
+    for column, entries in enumerate(places):
         chosen = donors[inside, column]
         lost = chosen >= 0
-        out[np.ix_(rows[inside][lost] - part.start, own)] = values[np.ix_(chosen[lost], own)]
+        out[np.ix_(rows[inside][lost] - part.start, entries)] = values[np.ix_(chosen[lost], entries)]
     return out
 
 
@@ -374,13 +376,13 @@ def _written(
     names = list(me.facts.columns[me.name])
     shown = np.union1d(table.present, table.lacking)
     long, sources = [], []
-    for draw, own in enumerate(donors, 1):
+    for draw, donor in enumerate(donors, 1):
         frame = pd.DataFrame({DRAW: draw, COHORT_ROW: shown})
         frame[key_name(me)] = keys_of(me).iloc[shown].array
         for place, name in enumerate(names):
             values = me.column(name).copy()
-            gone = own[:, place] >= 0
-            values[rows[gone]] = values[own[gone, place]]
+            drawn = donor[:, place] >= 0
+            values[rows[drawn]] = values[donor[drawn, place]]
             frame[name] = me.facts.columns[me.name][name].decode(values[shown]).to_numpy()
             frame[f"{name}{GENERATED}"] = lost[shown, place]
         sources.append(write_table(me, frame[[COHORT_ROW, *names]], f"{me.job}.draw-{draw}.{file_format}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from colonnade.codec import plain
 from colonnade.completion.layout import COHORT_ROW
 from colonnade.completion.quality import DONOR, MEAN, fails
 from colonnade.errors import RunError
-from colonnade.federation.method import Result
+from colonnade.federation.method import Counted, Result
 from colonnade.formatting import number
 from colonnade.view.blocks import Block, Figure, Heading, Items, Section, Table, Text, View
 
@@ -160,13 +160,18 @@ class Completion(Result):
         described["parties"] = _finite(described["parties"])
         return described
 
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        for party, count in stated["missing"].items():
+            yield f"records completed at {party}", count, 0.0
+
     # --- as people see it ----------------------------------------------------------------------------------------
 
     def view(self) -> View:
         count = sum(done["completed"] for done in self.parties.values())
         cells = sum(done["cells"] for done in self.parties.values())
-        what = f"{number(count)} records and {number(cells)} empty cells" if cells else f"{number(count)} records"
-        title, quality = f"{what} completed at {', '.join(self._filled)}", self._quality()
+        amount = f"{number(count)} records and {number(cells)} empty cells" if cells else f"{number(count)} records"
+        title, quality = f"{amount} completed at {', '.join(self._filled)}", self._quality()
         parties = Table(title="Completed parties", head=PARTY_HEAD, rows=self._party_rows(), numeric=(1, 2, 3, 4, 5, 6))
         rows = self._column_rows()
         columns = Table(title="Columns", head=COLUMN_HEAD, rows=rows, numeric=(2, 3, 4, 6))

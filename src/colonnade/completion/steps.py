@@ -238,8 +238,8 @@ def _completed(me: Party, table: OwnTable, completed: Matrix) -> pd.DataFrame:
     for name, column in layout.columns.items():
         # Real entries as the block has them; a count or a number is not passed through the scale of a network.
         generated = np.isnan(table.truth[rows, layout.slices[name].start])
-        both = np.where(generated, codes[name], me.column(name)[rows])
-        written[name] = column.decode(both.astype(np.int32) if column.discrete else both).to_numpy()
+        entries = np.where(generated, codes[name], me.column(name)[rows])
+        written[name] = column.decode(entries.astype(np.int32) if column.discrete else entries).to_numpy()
         written[f"{name}{GENERATED}"] = generated
     return written
 
@@ -247,8 +247,8 @@ def _completed(me: Party, table: OwnTable, completed: Matrix) -> pd.DataFrame:
 def _as_source(me: Party, completed: pd.DataFrame) -> pd.DataFrame:
     """The party's own records alone, under their keys, with its columns: a table that it can load as its block. A
     record that it lacks has no key here, and could not be aligned."""
-    own = completed[completed[key_name(me)].notna()]
-    return own[[key_name(me), *me.facts.columns[me.name]]].rename(columns={key_name(me): me.block.key})
+    records = completed[completed[key_name(me)].notna()]
+    return records[[key_name(me), *me.facts.columns[me.name]]].rename(columns={key_name(me): me.block.key})
 
 
 def key_name(me: Party) -> str:

@@ -171,10 +171,12 @@ def join_in_the_clear(
 
 def _as_texts(keys: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Integers by their decimal text, as in a private alignment: a CSV file has texts alone."""
-    texts = {party: np.array([str(key) for key in own.tolist()], dtype=object) for party, own in keys.items()}
-    whole = {key for party in keys if key_type(keys[party]) == "integers" for key in texts[party]}
-    if not any(key in whole for party in keys if key_type(keys[party]) == "text" for key in texts[party]):
-        listed = ", ".join(f"{party!r} has {key_type(own)}" for party, own in keys.items())
+    texts = {
+        party: np.array([str(key) for key in party_keys.tolist()], dtype=object) for party, party_keys in keys.items()
+    }
+    integers = {key for party in keys if key_type(keys[party]) == "integers" for key in texts[party]}
+    if not any(key in integers for party in keys if key_type(keys[party]) == "text" for key in texts[party]):
+        listed = ", ".join(f"{party!r} has {key_type(party_keys)}" for party, party_keys in keys.items())
         raise KeyProblem(
             f"the parties' keys are of different types ({listed}), and no integer is the text of another party's key; "
             "convert them to one, the same way at every party."

@@ -186,9 +186,9 @@ class Draft(Viewed):
         return said
 
     def _section(self, party: str) -> Section:
-        own = [finding for finding in self.findings if finding.party == party and finding.column is not None]
-        rows = tuple((finding.name, finding.why, finding.confirm) for finding in own)
-        figures = tuple(finding.figure for finding in own if finding.figure is not None)
+        findings = [finding for finding in self.findings if finding.party == party and finding.column is not None]
+        rows = tuple((finding.name, finding.why, finding.confirm) for finding in findings)
+        figures = tuple(finding.figure for finding in findings if finding.figure is not None)
         reasons = Table(title=f"Guesses of {party}", head=("column", "guessed because", "to confirm"), rows=rows)
         blocks: list[Block] = [reasons]
         most = max(PICTURES // len(self.tables), 1)

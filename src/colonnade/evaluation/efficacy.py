@@ -149,9 +149,9 @@ def side_by_side(
     """
     reach = float(stats.norm.ppf(0.5 + level / 2))
     rows = {}
-    both = [least_squares(table.dropna(), columns, response, leave_out=leave_out) for table in (synthetic, real)]
-    for name in both[1].index:
-        ends = [(fit.loc[name, "coef"], reach * fit.loc[name, "std err"]) for fit in both]
+    fits = [least_squares(table.dropna(), columns, response, leave_out=leave_out) for table in (synthetic, real)]
+    for name in fits[1].index:
+        ends = [(fit.loc[name, "coef"], reach * fit.loc[name, "std err"]) for fit in fits]
         (mine, near), (theirs, far) = ends
         low, high = max(mine - near, theirs - far), min(mine + near, theirs + far)
         shares = [(high - low) / (2 * half) if half > 0 else float(mine == theirs) for half in (near, far)]

@@ -13,19 +13,21 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import colonnade
+from colonnade.catalogue import CATALOGUE
 from colonnade.codec import plain
 from colonnade.durable import Database, whole_file
 from colonnade.errors import BadArguments, RunError
 from colonnade.evaluation.privacy import PersonTotal, released, seen_by
 from colonnade.evaluation.report import view_of
 from colonnade.federation.messages import Transcript
+from colonnade.federation.method import Result
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number, timestamp
 from colonnade.privacy.cost import Cost
@@ -80,64 +82,17 @@ def _verdict(passed: bool, failed: bool) -> Verdict:
     return "passed" if passed else "not passed" if failed else "cannot be told"
 
 
-def figures_of(result: Mapping[str, Any], rules: Rules) -> list[CheckedFigure]:
-    """Every figure of a result.json whose records it states."""
-    return [checked(name, float(count), float(sd), rules) for name, count, sd in _counts(result)]
+def figures_of(method: str, result: Mapping[str, Any], rules: Rules) -> list[CheckedFigure]:
+    """Every figure of a result.json whose records it states, as the result's class says."""
+    counted = _class_of(method, result).records_behind(result)
+    return [checked(name, float(count), float(sd), rules) for name, count, sd in counted]
 
 
-def _counts(result: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
-    """(figure, records, noise)."""
-    kind = result.get("kind")
-    if kind == "alignment":
-        for pattern in result["patterns"]:
-            yield f"records of exactly {' + '.join(pattern['parties'])}", pattern["count"], result["noise_sd"]
-    elif kind == "description":
-        for party, count in result["presence"].items():
-            yield f"records of {party}", count, result["presence_sd"]
-        for name, marginal in result["marginals"].items():
-            for label, count in zip(marginal["labels"], marginal["counts"], strict=False):
-                yield f"{name}: {label}", count, marginal["sd"]
-    elif kind == "tables":
-        for own in result["tables"]:
-            labels = [result["labels"][name] for name in own["columns"]]
-            yield from _cells(own["columns"], labels, own["counts"], own["noise_sd"])
-    elif kind == "moments" and result.get("counts"):
-        for mask, count in zip(result["patterns"], result["counts"], strict=True):
-            yield _pattern(result["parties"], mask), count, result["noise_sd"]
-    elif kind == "regression":
-        of_all, of_pattern = result["count_sd"]
-        yield "the regression (records used)", result["nobs"], of_all
-        yield "its degrees of freedom", result["nobs"] - len(result["params"]), of_all
-        for pattern in result["patterns"]:
-            yield _pattern(result["parties"], pattern["present"]), pattern["count"], of_pattern
-    elif kind == "selection":
-        yield "the selection (records used)", result["nobs"], result["count_sd"]
-        yield "its degrees of freedom", result["nobs"] - 1 - len(result["support"]), result["count_sd"]
-    elif kind == "completion":
-        for party, count in result["missing"].items():
-            yield f"records completed at {party}", count, 0.0
-    elif kind == "coverage":
-        yield "blocks of records that are there", result["total"], result["noise_sd"]
-    else:
-        for name in ("nobs", "n", "cohort"):
-            if isinstance(result.get(name), int | float):
-                yield f"the {(kind or 'result').replace('-', ' ')} (the cohort, a public number)", result[name], 0.0
-                return
-
-
-def _pattern(parties: list[str], mask: list[bool]) -> str:
-    held = " + ".join(party for party, has in zip(parties, mask, strict=True) if has)
-    return f"records of exactly {held or 'no party'}"
-
-
-def _cells(
-    names: list[str], labels: list[list[str]], counts: Any, noise_sd: float, cell: tuple[str, ...] = ()
-) -> Iterator[tuple[str, float, float]]:
-    if not labels:
-        yield ", ".join(f"{name} = {label}" for name, label in zip(names, cell, strict=True)), counts, noise_sd
-        return
-    for label, inner in zip(labels[0], counts, strict=True):
-        yield from _cells(names, labels[1:], inner, noise_sd, (*cell, str(label)))
+def _class_of(method: str, result: Mapping[str, Any]) -> type[Result]:
+    """Which sort of result it is; that of a package that is not installed here is nothing but a result."""
+    if method in CATALOGUE.names:
+        CATALOGUE.load(method)  # whose module brings it
+    return Result.kinds.get(result.get("kind", ""), Result)
 
 
 # --- the bundle ---------------------------------------------------------------------------------------------
@@ -172,6 +127,7 @@ def write_release(run: RunFolder, out: Path, *, rules: Rules | None = None) -> P
 def statement(run: RunFolder, rules: Rules) -> dict[str, Any]:
     """All that the checker decides by, as plain data."""
     job, plan, costs, view = run.job, run.plan(), run.read_json("costs.json"), view_of(run)
+    result = run.read_json("result.json")
     listed = [Cost.from_dict(cost) for own in costs["costs"].values() for cost in own]
     person = PersonTotal.of(listed, delta=plan.delta)
     with closing(Database(run.path / "transcript.db", read_only=True)) as database:
@@ -188,32 +144,20 @@ def statement(run: RunFolder, rules: Rules) -> dict[str, Any]:
         "released": released(plan),
         "seen by": seen_by(plan),
         "missing data": plan.missing_data,
-        "rows": _rows(run.read_json("result.json")),
+        "rows": _class_of(plan.method, result).about_rows(result),
         "privacy": {
             "statement": list(dict.fromkeys(in_plain_words(bound) for bound in person.total.values())),
             "bounds": {relation: str(bound) for relation, bound in person.total.items()},
             "shown without a bound": list(plan.unbounded()),
         },
         "rules": plain(rules),
-        "figures": [plain(figure) for figure in figures_of(run.read_json("result.json"), rules)],
+        "figures": [plain(figure) for figure in figures_of(plan.method, result, rules)],
         "plan": plan.fingerprint,
         "transcript": {"rows": head.rows, "hash": head.hash},
         "ledgers": costs["heads"],
         "version": job["version"],
         "code": code_digest(),
     }
-
-
-def _rows(result: Mapping[str, Any]) -> str:
-    """What rules on records mean for rows that are released themselves; empty where there are none."""
-    if result["kind"] != "synthetic-table":
-        return ""
-    if not result["fresh"]:
-        return "Each row imitates a record of the cohort, in random order: check the rows as records of persons."
-    return (
-        "The rows are drawn from a model of what was measured, and none belongs to a record, so there are no records"
-        " behind a row: the rules below are about the cohort, and the bound on epsilon is what protects a person."
-    )
 
 
 def code_digest() -> str:
@@ -311,7 +255,9 @@ def _page(run: RunFolder, stated: Mapping[str, Any]) -> str:
 
 
 def _privacy(privacy: Mapping[str, Any]) -> list[Html | None]:
-    bounds = [f"(epsilon, delta) = {own}" for own in privacy["bounds"].values() if not own.startswith("unbounded")]
+    bounds = [
+        f"(epsilon, delta) = {bound}" for bound in privacy["bounds"].values() if not bound.startswith("unbounded")
+    ]
     parts = [listing(bounds) if bounds else None, *(paragraph(sentence) for sentence in privacy["statement"])]
     if shown := privacy["shown without a bound"]:
         without = paragraph("Shown without a bound, which every party allowed by name:", class_="warning")
@@ -325,5 +271,5 @@ def _named(outputs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def _counted(stated: Mapping[str, Any], verdict: str) -> int:
     worst = {"not passed": 0, "cannot be told": 1, "passed": 2}
-    both = (min(figure["threshold"], figure["dominance"], key=worst.__getitem__) for figure in stated["figures"])
-    return sum(each == verdict for each in both)
+    verdicts = (min(figure["threshold"], figure["dominance"], key=worst.__getitem__) for figure in stated["figures"])
+    return sum(judged == verdict for judged in verdicts)

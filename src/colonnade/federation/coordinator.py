@@ -124,8 +124,8 @@ class Federation(Viewed):
         """What is public: who takes part, and who has which columns."""
         columns = self.facts.columns
         rows = tuple(
-            (party, self.roster.member(party).organisation, str(len(own)), ", ".join(own))
-            for party, own in columns.items()
+            (party, self.roster.member(party).organisation, str(len(declared)), ", ".join(declared))
+            for party, declared in columns.items()
         )
         return View(
             title=f"A federation of {len(columns)} parties",
@@ -134,7 +134,7 @@ class Federation(Viewed):
                 Figure(
                     name="columns",
                     chart="bars",
-                    data={"labels": list(columns), "values": [len(own) for own in columns.values()]},
+                    data={"labels": list(columns), "values": [len(declared) for declared in columns.values()]},
                     label="How many columns each party has",
                     title="Columns of each party",
                     x="columns",
@@ -359,8 +359,8 @@ class Federation(Viewed):
             for leaf in cost.leaves()
             if leaf.unbounded
         }
-        said = " ".join(map(str, refusals))
-        lacking = [name for name in leaves if f'"{name}"' in said] or list(leaves)
+        sentence = " ".join(map(str, refusals))
+        lacking = [name for name in leaves if f'"{name}"' in sentence] or list(leaves)
         names = ", ".join(f'"{name}"' for name in dict.fromkeys((*self._allowed, *leaves)))
         shown = "; ".join(f"{name}: {leaves[name]}" for name in lacking)
         where = (

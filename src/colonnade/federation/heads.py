@@ -65,7 +65,7 @@ def read_heads(stated: Any, roster: Roster, *, job: str, plan: str, parties: Seq
     """The heads of a job as the coordinator relays them: one of each of its parties, each with its own signature."""
     if not isinstance(stated, list):
         raise UnsafeRequest("the heads of a job are a list.")
-    heads = tuple(record(SignedHead, each, "a signed head") for each in stated)
+    heads = tuple(record(SignedHead, entry, "a signed head") for entry in stated)
     if sorted(signed.party for signed in heads) != sorted(parties):
         raise UnsafeRequest(f"the heads of job {job} must be those of {', '.join(parties)}, each once.")
     for signed in heads:
@@ -80,8 +80,8 @@ def longest_told(stated: Any, roster: Roster) -> dict[str, Head]:
     """{party: the longest head that it has signed}, as another member tells it (`Heads.longest`); what has no signature
     proves nothing and is left out."""
     heads: dict[str, Head] = {}
-    for each in stated if isinstance(stated, list) else ():
-        told = record(_Told, each, "a signed head")
+    for entry in stated if isinstance(stated, list) else ():
+        told = record(_Told, entry, "a signed head")
         key = roster.member(told.party).signing_key
         if key:
             head = Head(told.rows, told.hash)
@@ -262,7 +262,7 @@ def of_run(path: Path) -> tuple[dict[str, list[tuple[str, str, SignedHead]]], di
     """The signed heads that a run folder has, and the keys of their owners."""
     try:
         stored = json.loads((path / FILE).read_text(encoding="utf-8"))
-        heads = [SignedHead(**each) for each in stored["heads"]]
+        heads = [SignedHead(**entry) for entry in stored["heads"]]
         keys = {party: bytes.fromhex(key) for party, key in stored["keys"].items()}
         kept = {signed.party: [(str(stored["job"]), str(stored["plan"]), signed)] for signed in heads}
     except (OSError, ValueError, KeyError, TypeError) as error:

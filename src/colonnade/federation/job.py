@@ -70,9 +70,9 @@ def refusal(transport: Transport, party: str, reply: Reply) -> ColonnadeError:
     """A party's error as the coordinator raises it: with the sentence of its log if it is on this machine, since its
     operator then sits here too, and with what its policy lets it tell otherwise."""
     where = transport.where(party)
-    told = reply.value if isinstance(reply.value, str) and len(reply.value) <= LONGEST_TOLD else ""
-    said = _logged(Path(where), reply.error) or "".join(letter for letter in told if letter.isprintable())
-    return from_code(reply.error, party, where, said)
+    stated = reply.value if isinstance(reply.value, str) and len(reply.value) <= LONGEST_TOLD else ""
+    sentence = _logged(Path(where), reply.error) or "".join(letter for letter in stated if letter.isprintable())
+    return from_code(reply.error, party, where, sentence)
 
 
 CURED_BY_RESUMING = (PartyLost, StorageError, StepFailed)
@@ -213,9 +213,9 @@ class Job:
     def ask_each(self, stage: Stage, later: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Like `ask`, with each party's own later arguments. Parties work in parallel; pending mail goes along."""
         asked = self._asked.setdefault(stage.name, {})
-        arguments = {party: stage.arguments(party, asked.get(party, 0), own) for party, own in later.items()}
+        arguments = {party: stage.arguments(party, asked.get(party, 0), stated) for party, stated in later.items()}
         requests: dict[str, Request] = {}
-        for party, own in arguments.items():
+        for party, stated in arguments.items():
             asked[party] = asked.get(party, 0) + 1
             self._seq[party] += 1
             waiting, self._pending[party] = self._pending[party], []
@@ -225,7 +225,7 @@ class Job:
                 seq=self._seq[party],
                 stage=stage.name,
                 step=stage.step,
-                arguments=self._written(own, later[party]),
+                arguments=self._written(stated, later[party]),
                 mail=waiting,
             )
         replies = self._exchange(requests)
@@ -330,16 +330,16 @@ class Job:
         self.run.update(closing=True)
         request = Request(kind="close", job=self.id, arguments={})
         closed = self._exchange(dict.fromkeys(self._concerned(), request))
-        told = {party: _told(party, reply.value, "ledger", "transcript", "signed") for party, reply in closed.items()}
-        heads = {party: {name: value[name] for name in ("ledger", "transcript")} for party, value in told.items()}
-        self._countersign([value["signed"] for value in told.values()])
+        ends = {party: _told(party, reply.value, "ledger", "transcript", "signed") for party, reply in closed.items()}
+        heads = {party: {name: value[name] for name in ("ledger", "transcript")} for party, value in ends.items()}
+        self._countersign([value["signed"] for value in ends.values()])
         self._database.flush()
-        both = {relation: self.plan.total(relation=relation) for relation in get_args(Relation)}
+        totals = {relation: self.plan.total(relation=relation) for relation in get_args(Relation)}
         self.run.write_json(
             "costs.json",
             {
                 "costs": {party: [c.to_dict() for c in self.plan.costs(party)] for party in self._concerned()},
-                "person_total": {relation: str(total) for relation, total in both.items()},
+                "person_total": {relation: str(total) for relation, total in totals.items()},
                 "simulated": self.simulated,
                 "heads": heads,
             },
@@ -350,11 +350,11 @@ class Job:
         """Relay the signed heads of all ledgers to all members, and keep what each of them signs for having them."""
         plan, parties = self.plan.fingerprint, self._concerned()
         heads = read_heads(signed, self.roster, job=self.id, plan=plan, parties=parties)
-        request = Request(kind="heads", job=self.id, arguments={"heads": [each.to_dict() for each in heads]})
+        request = Request(kind="heads", job=self.id, arguments={"heads": [head.to_dict() for head in heads]})
         replies = self._exchange(dict.fromkeys(parties, request))
-        told = {party: _told(party, reply.value, "signature", "doubts") for party, reply in replies.items()}
+        answers = {party: _told(party, reply.value, "signature", "doubts") for party, reply in replies.items()}
         statement = list_statement(self.id, plan, heads)
-        for party, value in told.items():
+        for party, value in answers.items():
             check_countersignature(self.roster, party, value["signature"], statement)
         self.run.write_json(
             HEADS,
@@ -362,9 +362,9 @@ class Job:
                 "job": self.id,
                 "plan": plan,
                 "keys": {party: self.roster.member(party).signing_key.hex() for party in parties},
-                "heads": [each.to_dict() for each in heads],
-                "countersigned": {party: value["signature"] for party, value in told.items()},
-                "doubts": {party: value["doubts"] for party, value in told.items() if value["doubts"]},
+                "heads": [head.to_dict() for head in heads],
+                "countersigned": {party: value["signature"] for party, value in answers.items()},
+                "doubts": {party: value["doubts"] for party, value in answers.items() if value["doubts"]},
             },
         )
 

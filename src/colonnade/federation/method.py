@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
@@ -32,18 +32,37 @@ if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
 
 
+Counted = tuple[str, float, float]
+"""A figure, the records behind it, and the standard deviation of the noise on their number."""
+
+
 class Result(Viewed):
     """What a method returns. It writes itself into the run folder, and says what people see of it."""
 
     kind: ClassVar[str]
     """What sort of result this is, for a program that reads result.json."""
+    kinds: ClassVar[dict[str, type[Result]]] = {}
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """All numbers, as plain data for result.json."""
 
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        """The records behind each figure of a result.json, for those who check outputs; by default the cohort."""
+        kind = stated.get("kind", "result").replace("-", " ")
+        sizes = [stated[name] for name in ("nobs", "n", "cohort") if isinstance(stated.get(name), int | float)]
+        yield from ((f"the {kind} (the cohort, a public number)", size, 0.0) for size in sizes[:1])
+
+    @classmethod
+    def about_rows(cls, stated: Mapping[str, Any]) -> str:
+        """What a rule on records means for rows that are released themselves; empty where there are none."""
+        return ""
+
     def __init_subclass__(cls, **stated: Any) -> None:
         super().__init_subclass__(**stated)
+        if "kind" in cls.__dict__:
+            Result.kinds.setdefault(cls.kind, cls)
         if "__repr__" not in cls.__dict__:  # before `dataclass` puts one there that prints every number
             cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
 
@@ -83,7 +102,7 @@ class NoEstimate(Result):
         }
 
     def view(self) -> View:
-        rows = tuple((what, f"{np.size(value):,}") for what, value in self.released.items())
+        rows = tuple((name, f"{np.size(value):,}") for name, value in self.released.items())
         return View(
             title=f"{self.method}: no estimate",
             quality="There is none to judge.",
@@ -155,7 +174,7 @@ class Method(Options, ABC, Generic[R]):
 
     def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
         """Every cost and message, before any data is touched; the plan can be run."""
-        columns = [name for own in facts.columns.values() for name in own]
+        columns = [name for declared in facts.columns.values() for name in declared]
         procedure = self.choosing(columns).procedure(facts, roster)
         return Plan(
             method=self.name,

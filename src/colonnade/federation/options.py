@@ -210,8 +210,8 @@ class Options:
         aside = {
             name for key, value in params.items() if own[key].option.reads == "named" for name in _names(value or ())
         }
-        rest = tuple(name for name in columns if name not in aside and name not in out)
-        changed = {key: rest for key, value in params.items() if own[key].option.reads == "named or all" and value}
+        kept = tuple(name for name in columns if name not in aside and name not in out)
+        changed = {key: kept for key, value in params.items() if own[key].option.reads == "named or all" and value}
         return type(self)(**params | changed)
 
 

@@ -113,7 +113,9 @@ def plan_of_steps(stages: Sequence[Stage]) -> Plan:
         {
             "name": planned.name,
             "step": planned.step,
-            "requests": {party: [dict(each) for each in requests] for party, requests in planned.requests.items()},
+            "requests": {
+                party: [dict(request) for request in requests] for party, requests in planned.requests.items()
+            },
             "audience": planned.audience,
             "discloses": planned.discloses,
             "recipients": list(planned.recipients),
@@ -134,10 +136,10 @@ def _asked_alone(name: str) -> Step:
 
 def _steps_again(options: Mapping[str, Any], facts: PublicFacts, roster: Roster) -> Plan:
     public: dict[str, Any] = {"facts": facts, "roster": roster}
-    described = [dict(each) for each in options["stages"]]
+    described = [dict(stated) for stated in options["stages"]]
     stages = [
-        stage(each.pop("name"), _asked_alone(each.pop("step")), each.pop("requests"), **each, **public)
-        for each in described
+        stage(stated.pop("name"), _asked_alone(stated.pop("step")), stated.pop("requests"), **stated, **public)
+        for stated in described
     ]
     return Plan(method=ASK, options=options, stages=tuple(stages))
 

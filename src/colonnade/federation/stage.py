@@ -244,15 +244,15 @@ def stage(
     named. A party without requests takes no part. Equal requests repeat a release: its price counts as often, also if
     it is a joint one. (Different requests with equal joint costs are parts of one release, which counts once.)
     """
-    asked = {party: each for party, each in requests.items() if each}
+    asked = {party: listed for party, listed in requests.items() if listed}
     costs = {}
     # Thousands of rounds, and all parties, ask with one and the same object: contents are compared once for each.
-    objects = {id(arguments): arguments for each in asked.values() for arguments in each}
+    objects = {id(arguments): arguments for listed in asked.values() for arguments in listed}
     contents = {place: _digest(dict(arguments)) for place, arguments in objects.items()}
     checked = {contents[place]: step.check(arguments) for place, arguments in objects.items()}
-    for party, each in asked.items():
+    for party, listed in asked.items():
         public = Public(job=JOB, party=party, facts=facts, roster=roster)
-        seen = Counter(map(id, each))
+        seen = Counter(map(id, listed))
         repeats: Counter[str] = Counter()
         for place, count in seen.items():
             repeats[contents[place]] += count
@@ -260,7 +260,7 @@ def stage(
     return Stage(
         name=name,
         step=step.name,
-        counts={party: len(each) for party, each in asked.items()},
+        counts={party: len(listed) for party, listed in asked.items()},
         costs=costs,
         audience=audience,
         discloses=discloses,

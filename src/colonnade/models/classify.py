@@ -237,9 +237,9 @@ class ClassifierOfScores(Procedure["Classifier"]):
             verify=method.verify,
         )
         self.stages = scores.stages
-        told: tuple[str, ...] = ()
+        expected: tuple[str, ...] = ()
         if method.epsilon is not None:
-            told = (
+            expected = (
                 *forecast.classes_by_scores(
                     noise_sd=scores.noise, n=facts.n, features=scores.told_apart, epsilon=method.epsilon
                 ),
@@ -248,7 +248,7 @@ class ClassifierOfScores(Procedure["Classifier"]):
                 " with a smaller share of the records than that are not told apart.",
             )
         self.notes = (
-            *told,
+            *expected,
             *scores.notes,
             *empty_notes(empty_rules(scores.layout.features, facts, "mask", "drop"), EMPTY_AS_ZERO),
             *(

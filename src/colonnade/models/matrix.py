@@ -125,11 +125,11 @@ def without_impossible(second: SecondMoments, declared: Sequence[Feature]) -> Se
         if feature.category is not None and feature.name in place:
             indicators.setdefault(feature.column, []).append(place[feature.name])
     impossible = 0
-    for same in indicators.values():
-        diagonal = matrix[same, same]
-        matrix[np.ix_(same, same)] = 0.0
-        matrix[same, same] = diagonal
-        impossible += len(same) * (len(same) - 1)
+    for indicator in indicators.values():
+        diagonal = matrix[indicator, indicator]
+        matrix[np.ix_(indicator, indicator)] = 0.0
+        matrix[indicator, indicator] = diagonal
+        impossible += len(indicator) * (len(indicator) - 1)
     if second.names[0] == "1":
         matrix[0, 0] = 1.0
     return SecondMoments(

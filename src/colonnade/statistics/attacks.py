@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from colonnade.audit.attack import DELTA, NEIGHBOURS, Attack, Setting
-from colonnade.audit.bounds import CONFIDENCE, PrivacyProfile, power, profile_from_gaussian
+from colonnade.audit.bounds import CONFIDENCE, PrivacyProfile, profile_from_gaussian
 from colonnade.audit.claims import claimed_curve, small_consortium
 from colonnade.audit.inference import InferenceResult, attribute_inference, one_run_audit
-from colonnade.audit.mechanism import Audit, AuditResult
-from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
+from colonnade.audit.mechanism import Audit, AuditResult, presence_audit
+from colonnade.audit.planted import MEMBERS, NOTHING, Planted
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.accounting import guarantee
@@ -180,8 +180,7 @@ def counts_audit(
         return np.asarray((noise + int(present)).sum(axis=1) / level**2, dtype=np.float64)
 
     shift = math.sqrt(releases) / level
-    stated = power(claim, shift=shift, sd=1.0, factor=_looked_for(planted), runs=runs, selections=SELECTIONS)
-    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+    return presence_audit(run_many, claim, shift=shift, sd=1.0, delta=delta, runs=runs, planted=planted)
 
 
 def tables_audit(
@@ -218,8 +217,7 @@ def tables_audit(
 
     # The score is nearly normal: in units of the noise the neighbours differ by sqrt(sum 1 / (2 mu)).
     shift = math.sqrt(sum(count / (2 * mu) for mu, count in every) + float(corner @ corner) / (2 * wide))
-    stated = power(claim, shift=shift, sd=1.0, factor=_looked_for(planted), runs=runs, selections=SELECTIONS)
-    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+    return presence_audit(run_many, claim, shift=shift, sd=1.0, delta=delta, runs=runs, planted=planted)
 
 
 def corner_products(layout: MomentsLayout) -> Integers:
@@ -227,9 +225,9 @@ def corner_products(layout: MomentsLayout) -> Integers:
     and clip it: every number at its bound, the last category of each column."""
     blocks = []
     for party in layout.parties:
-        own = [feature for feature in layout.features if feature.party == party]
-        last = {feature.column: feature.name for feature in own}
-        ends = [float(feature.category is None or last[feature.column] == feature.name) for feature in own]
+        features = [feature for feature in layout.features if feature.party == party]
+        last = {feature.column: feature.name for feature in features}
+        ends = [float(feature.category is None or last[feature.column] == feature.name) for feature in features]
         blocks.append(layout.integer_rows(party)(np.array([ends]), SimulatedRandomness(0))[0])
     row = np.concatenate([[layout.gamma], *blocks])
     changed = upper_triangle(row) - upper_triangle(np.concatenate([[layout.gamma], 0 * row[1:]]))
@@ -246,14 +244,7 @@ def total_audit(
         noise = sum(skellam(randomness, share, runs) for _ in range(planted.members))
         return np.asarray(noise + shift * int(present), dtype=np.float64)
 
-    factor = _looked_for(planted)
-    stated = power(claim, shift=shift, sd=math.sqrt(2 * mu), factor=factor, runs=runs, selections=SELECTIONS)
-    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
-
-
-def _looked_for(planted: Planted) -> float:
-    """Power is stated against the planted bug, or against noise / 1.4 where there is none."""
-    return 1.4 if planted.nothing else planted.effective
+    return presence_audit(run_many, claim, shift=shift, sd=math.sqrt(2 * mu), delta=delta, runs=runs, planted=planted)
 
 
 # --- moments ----------------------------------------------------------------------------------------------
@@ -283,15 +274,8 @@ def moments_audit(
         noise = sum(skellam(randomness, share, (runs, direction.size)) for _ in range(planted.members))
         return np.asarray((corner_moments(layout, present, randomness) + noise) @ direction)
 
-    stated = power(
-        claim,
-        shift=layout.delta_2,
-        sd=math.sqrt(2 * layout.mu),
-        factor=_looked_for(planted),
-        runs=runs,
-        selections=SELECTIONS,
-    )
-    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+    sd = math.sqrt(2 * layout.mu)
+    return presence_audit(run_many, claim, shift=layout.delta_2, sd=sd, delta=delta, runs=runs, planted=planted)
 
 
 # --- the rounds of an adaptive marginal -----------------------------------------------------------------------
@@ -333,8 +317,7 @@ def rounds_audit(claim: PrivacyProfile, *, delta: float, runs: int, planted: Pla
                 ratios[run] += (2 * (int(turn.counts[cell]) - others) - 1) / (2 * rounds.scale**2)
         return ratios
 
-    stated = power(claim, shift=1.0, sd=ROUND_LEVEL, factor=_looked_for(planted), runs=runs, selections=SELECTIONS)
-    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+    return presence_audit(run_many, claim, shift=1.0, sd=ROUND_LEVEL, delta=delta, runs=runs, planted=planted)
 
 
 def choice_audit(claim: PrivacyProfile, *, delta: float, runs: int) -> Audit[bool]:
@@ -373,7 +356,7 @@ def hidden_attribute(
         delta=delta,
         confidence=CONFIDENCE,
         claim=profile_from_gaussian(level / math.sqrt(2)),
-        success=float(stats.norm.cdf(_looked_for(planted) / (math.sqrt(2) * level))),
+        success=float(stats.norm.cdf(planted.looked_for / (math.sqrt(2) * level))),
     )
 
 

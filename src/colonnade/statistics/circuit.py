@@ -168,7 +168,7 @@ class CircuitStatistic(HeldNoise):
 
     @property
     def chunks(self) -> list[tuple[int, int]]:
-        return self.paired().chunks if self.roster.pair else self.circuit.chunks
+        return self.paired.chunks if self.roster.pair else self.circuit.chunks
 
     @property
     def openings(self) -> list[int]:
@@ -244,7 +244,7 @@ class CircuitStatistic(HeldNoise):
                     totals.append(product)
         return totals
 
-    def held(self, me: Party, what: str) -> dict[str, Residues]:
+    def held(self, me: Party, what: str, number: int = 0) -> dict[str, Residues]:
         """What came with the first chunk: the noise of every member of the roster, or the sums of the local parties."""
         name = f"{self.tag}: held {what}"
         if me.kept(name):
@@ -375,8 +375,13 @@ class PairedCircuit(Paired):
             for factor, other in itertools.permutations(term):
                 factors.setdefault((factor.party, other.party), set()).add(factor)
         return {
-            two: consecutive({factor: factor.stop - factor.start for factor in sorted(own, key=lambda own: own.start)})
-            for two, own in factors.items()
+            two: consecutive(
+                {
+                    factor: factor.stop - factor.start
+                    for factor in sorted(factors_of, key=lambda factors_of: factors_of.start)
+                }
+            )
+            for two, factors_of in factors.items()
         }
 
     def encrypted_places(self, encrypter: str, multiplier: str) -> dict[Factor, slice]:
@@ -385,7 +390,7 @@ class PairedCircuit(Paired):
 
     @cached_property
     def _widths(self) -> dict[tuple[str, str], int]:
-        return {two: sum(factor.stop - factor.start for factor in own) for two, own in self.places.items()}
+        return {two: sum(factor.stop - factor.start for factor in places) for two, places in self.places.items()}
 
     def width(self, party: str, other: str) -> int:
         return self._widths.get((party, other), 0)
@@ -406,12 +411,12 @@ class PairedCircuit(Paired):
 
     def share_of(self, me: Party, cross: Mapping[str, Words], term: Node) -> Words | None:
         """This party's share of a term, (columns of the encrypter, of the multiplier); None if it is of others."""
-        own = {factor.party: factor for factor in term}
-        if me.name not in own:
+        factors = {factor.party: factor for factor in term}
+        if me.name not in factors:
             return None
-        encrypter, multiplier = self.roles(*own)
-        left = self.encrypted_places(encrypter, multiplier)[own[encrypter]]
-        right = self.places[multiplier, encrypter][own[multiplier]]
+        encrypter, multiplier = self.roles(*factors)
+        left = self.encrypted_places(encrypter, multiplier)[factors[encrypter]]
+        right = self.places[multiplier, encrypter][factors[multiplier]]
         return cross[multiplier if me.name == encrypter else encrypter][left, right]
 
 

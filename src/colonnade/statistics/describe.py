@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -20,7 +20,7 @@ from colonnade.data.aggregation import Values
 from colonnade.data.column import Column
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure, Result, method_class
+from colonnade.federation.method import Counted, Method, Procedure, Result, method_class
 from colonnade.federation.options import ColumnNames, Delta, Epsilon, Option
 from colonnade.federation.party import Party
 from colonnade.federation.plan import HOPELESS
@@ -308,6 +308,14 @@ class Description(Result):
     def to_dict(self) -> dict[str, Any]:
         described: dict[str, Any] = plain(self)
         return described
+
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        for party, count in stated["presence"].items():
+            yield f"records of {party}", count, stated["presence_sd"]
+        for name, marginal in stated["marginals"].items():
+            for label, count in zip(marginal["labels"], marginal["counts"], strict=False):
+                yield f"{name}: {label}", count, marginal["sd"]
 
     def view(self) -> View:
         width = noise_width(self.presence_sd)

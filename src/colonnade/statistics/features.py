@@ -114,7 +114,7 @@ def features(facts: PublicFacts, names: Sequence[str] | None = None, *, scores: 
     """The features of the named columns (all by default), party by party in the order of the facts."""
     make = score_features if scores else column_features
     wanted = facts.wanted(names).items()
-    return [feature for party, own in wanted for column in own.values() for feature in make(party, column)]
+    return [feature for party, columns in wanted for column in columns.values() for feature in make(party, column)]
 
 
 def empty_rules(wanted: Iterable[Feature], facts: PublicFacts, *offered: EmptyRule) -> dict[str, EmptyRule]:
@@ -236,8 +236,8 @@ def _own_design(
     own_features = tuple(feature for feature in wanted if feature.party == me.name)
     names = list(dict.fromkeys(feature.column for feature in own_features))
     maps = None if scores is None or not names else kept_scores(me, scores)
-    own = [name for name in filled if name in me.block.columns]
-    return names, Design(own_features, maps, tuple(name for name in masks if name in names)), own
+    complete = [name for name in filled if name in me.block.columns]
+    return names, Design(own_features, maps, tuple(name for name in masks if name in names)), complete
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,15 +122,15 @@ def correlations(
     assumes, and `limit` which part of the smallest eigenvalue the noise may be (see `excess_noise`)."""
     sd = correlation_noise(noise_sd, n, deviation)
     excess = excess_noise(noise_sd=noise_sd, n=n, deviation=deviation, features=len(features), limit=limit)
-    told = (
+    sentence = (
         f"{FORECAST}: if all {n:,} records were at all parties and {spread}, privacy noise would move a correlation by"
         f" about {sd:.2g} (sampling alone: {1 / math.sqrt(n):.2g}).",
     )
     if excess <= SHARED:
-        return told
+        return sentence
     if excess <= 1:
         return (
-            *told,
+            *sentence,
             f"{FORECAST}: an estimate bears the noise if at least {math.ceil(100 * excess)} % of the records are at all"
             " parties; with fewer, take a larger epsilon or fewer columns.",
         )
@@ -144,7 +144,7 @@ def correlations(
         if needed > LARGEST and fitting:
             advice = f"{fitting}, since epsilon = {needed:g}, which all of them would need, protects hardly anyone"
     return (
-        *told,
+        *sentence,
         f"{HOPELESS}: with {len(features)} features the noise is {rough(excess)} times what an estimate can bear, even"
         f" if all records are shared; {advice}.",
     )
@@ -176,7 +176,7 @@ def choice(
     means in the classes are d deviations apart has r = d s / sqrt(1 + d^2 s^2), s^2 = q (1 - q).
     """
     carried, least = _least_chosen(noise, n)
-    told = f"with the noise, {n:,} records at all parties would tell as much as {carried:,.0f} exact ones"
+    exact_worth = f"with the noise, {n:,} records at all parties would tell as much as {carried:,.0f} exact ones"
     if least >= EMPTY_CHOICE:
         advice = "with so few records no epsilon would help"
         if n > FEWEST_TELLING:
@@ -188,13 +188,13 @@ def choice(
                 )
         return (
             f"{HOPELESS}: no column is chosen unless its correlation with the response is above {least:.2f}, since"
-            f" {told}; expect an empty choice: {advice}.",
+            f" {exact_worth}; expect an empty choice: {advice}.",
         )
-    said = (
+    sentence = (
         f"{FORECAST}: BIC will choose a column by itself only if its correlation with the response is above about"
-        f" {least:.2g}, since {told}; if none is, the choice is empty.",
+        f" {least:.2g}, since {exact_worth}; if none is, the choice is empty.",
     )
-    return said if rare is None else (*said, _of_rare_events(*rare, n, epsilon))
+    return sentence if rare is None else (*sentence, _of_rare_events(*rare, n, epsilon))
 
 
 def _least_chosen(noise: float, n: int) -> tuple[float, float]:
@@ -207,10 +207,10 @@ def _of_rare_events(share: float, noise: float, n: int, epsilon: float | None) -
     _, least = _least_chosen(noise, n)
     spread = math.sqrt(share * (1 - share))
     apart = least / spread / math.sqrt(1 - least**2) if least < 1 else math.inf
-    said = f"{FORECAST}: if {share:.0%} of the records are events, it will only if its means in the two classes are"
-    said = f"{said} about {apart:.2g} standard deviations apart, or more"
+    sentence = f"{FORECAST}: if {share:.0%} of the records are events, it will only if its means in the two classes are"
+    sentence = f"{sentence} about {apart:.2g} standard deviations apart, or more"
     if apart <= FAR_APART:
-        return f"{said}."
+        return f"{sentence}."
     # The N from which on the correlation of a column that is FAR_APART is enough: log N / N = bound.
     bound = math.log1p((FAR_APART * spread) ** 2)
     telling = -lambertw(-bound, -1).real / bound
@@ -220,7 +220,7 @@ def _of_rare_events(share: float, noise: float, n: int, epsilon: float | None) -
         if epsilon is not None:
             needed = enough(epsilon, noise / math.sqrt(1 / telling - 1 / n))
             advice = f"epsilon = {needed:g} would be enough for {FAR_APART:g}, or fewer columns"
-    return f"{said}: expect few columns or none; {advice}."
+    return f"{sentence}: expect few columns or none; {advice}."
 
 
 def spreads(*, rank_noise: float, n: int, limit: float, columns: int, epsilon: float) -> tuple[str, ...]:
@@ -267,14 +267,14 @@ def _classes(share: float, *, growth: int, n: int, features: int, epsilon: float
     distance, _ = _apart()
     left = distance / math.sqrt(1 + share)
     auc, accuracy = (float(norm.cdf(left / scale)) for scale in (math.sqrt(2), 2.0))
-    told = (
+    sentence = (
         f"{FORECAST}: if all {n:,} records were at all parties, a column's standard deviation is a quarter of its"
         f" declared range, and classes of equal size could be told apart with an AUC of {SEPARABLE} (accuracy"
         f" {norm.cdf(distance / 2):.2f}), privacy noise would leave {auc:.2f} ({accuracy:.2f}).",
     )
     most = (distance / (math.sqrt(2) * norm.ppf(LEAST_AUC))) ** 2 - 1
     if share <= most:
-        return told
+        return sentence
     advice = "fewer columns"
     if epsilon is not None:
         needed = enough(epsilon, math.sqrt(share / most))
@@ -283,7 +283,7 @@ def _classes(share: float, *, growth: int, n: int, features: int, epsilon: float
         if needed > LARGEST and fitting >= FEWEST_KEPT:
             advice = f"keep at most {fitting} columns with columns="
     return (
-        *told,
+        *sentence,
         f"{HOPELESS}: with {features} features hardly anything of the classes is left beside the noise; {advice}.",
     )
 
@@ -291,14 +291,14 @@ def _classes(share: float, *, growth: int, n: int, features: int, epsilon: float
 def sums(*, noise_sd: float, n: int, largest: float = 1.0, epsilon: float | None) -> tuple[str, ...]:
     """For sums over records of values of at most this size: the noise beside the largest mean that there can be."""
     off = noise_sd / n / largest
-    told = (
+    sentences = (
         f"{FORECAST}: a mean over all {n:,} records would be off by about {off:.2g} of the largest that it can be"
         f" (sampling alone: up to {1 / math.sqrt(n):.2g}).",
     )
     if off <= MOST_OFF:
-        return told
+        return sentences
     advice = "" if epsilon is None else f" epsilon = {enough(epsilon, off / MOST_OFF):g} would be enough, or"
-    return (*told, f"{HOPELESS}: the noise hides every mean, even if all records are there;{advice} more records.")
+    return (*sentences, f"{HOPELESS}: the noise hides every mean, even if all records are there;{advice} more records.")
 
 
 def cells(
@@ -314,9 +314,9 @@ def cells(
     """For a table of so many cells over `ways` columns: the noise of a count beside the mean count of a cell. Where all
     pairs of `columns` are counted, the variance of the noise grows as the number of these pairs."""
     mean = n / largest
-    told = (f"{FORECAST}: {table} has {mean:,.3g} records in a cell on average, and noise of {noise_sd:,.3g}.",)
+    sentences = (f"{FORECAST}: {table} has {mean:,.3g} records in a cell on average, and noise of {noise_sd:,.3g}.",)
     if noise_sd <= mean:
-        return told
+        return sentences
     advice, fitting = "tables with fewer cells", int(columns * mean / noise_sd)
     if mean < SMALLEST_NOISE:
         most = int(n / SMALLEST_NOISE)
@@ -328,7 +328,7 @@ def cells(
         if needed > LARGEST and fitting >= FEWEST_KEPT:
             advice = f"keep at most {fitting} columns with columns="
     return (
-        *told,
+        *sentences,
         f"{HOPELESS}: the noise of a count is larger than the count of an average cell of {table}; {advice}.",
     )
 
@@ -346,11 +346,11 @@ def descent(*, noise: float, steps: int, weights: int, batch: float) -> tuple[fl
 
 def training(*, noise: float, steps: int, weights: int, batch: int, epsilon: float) -> tuple[str, ...]:
     """For a network that completes records (see `descent`)."""
-    share, told = descent(noise=noise, steps=steps, weights=weights, batch=batch)
+    share, moved = descent(noise=noise, steps=steps, weights=weights, batch=batch)
     if share <= MOST_TRAINING:
-        return (told,)
+        return (moved,)
     return (
-        told,
+        moved,
         f"{HOPELESS}: above {MOST_TRAINING:g} completed entries are hardly better than means; epsilon ="
         f" {enough(epsilon, share / MOST_TRAINING):g} would be enough, or fewer weights (hidden=, cut=).",
     )

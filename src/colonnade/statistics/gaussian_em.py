@@ -60,8 +60,8 @@ class Pattern:
 
     def standardised(self, mean: Vector, scale: Vector) -> Pattern:
         sums, gram = self.about(mean)
-        own = scale[self.observed]
-        return Pattern(self.observed, self.count, sums / own, gram / np.outer(own, own))
+        units = scale[self.observed]
+        return Pattern(self.observed, self.count, sums / units, gram / np.outer(units, units))
 
 
 @dataclass(frozen=True, eq=False)

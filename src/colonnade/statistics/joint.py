@@ -17,8 +17,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -44,14 +45,17 @@ from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Free, Relation, Unbounded
 from colonnade.privacy.skellam import Skellam
 from colonnade.privacy.skellam_sampler import largest_draw
-from colonnade.secure.bgw import Product
+from colonnade.secure.bgw import Product, open_product
 from colonnade.secure.claims import Factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues, primes_for
+from colonnade.secure.seeded import materialize
 from colonnade.secure.sizes import Sizes
 from colonnade.statistics.shares import (
     blinds_of,
     deal_large,
+    deal_large_noise,
+    dealt_large,
     join,
     joined_noise,
     messages,
@@ -323,6 +327,7 @@ class SharedStatistic(JointStatistic):
         if self.roster.pair:  # there are no holders that could check each other
             object.__setattr__(self, "verify", False)
 
+    @cached_property
     def paired(self) -> Paired:
         """The same statistic as parties compute it in pairs (`statistics.pair`)."""
         self.roster.require_committee(pair=False)
@@ -472,7 +477,9 @@ class SharedStatistic(JointStatistic):
     def _sizes(self) -> dict[str, Sizes | None]:
         proven = self.verify and len(self.field.primes) > 1
         largest = {party: self.sized_columns(party) if proven else () for party in self.parties}
-        return {party: Sizes(self.field, self.facts.n, own) if own else None for party, own in largest.items()}
+        return {
+            party: Sizes(self.field, self.facts.n, columns) if columns else None for party, columns in largest.items()
+        }
 
     @property
     def sizes_tag(self) -> str:
@@ -506,6 +513,19 @@ class SharedStatistic(JointStatistic):
     def combine(self, me: Party, number: int) -> Residues:
         """A holder's share of one opening, with the noise of every member of the roster in it."""
 
+    def with_noise(
+        self, me: Party, number: int, products: Iterable[Product], noise: Mapping[str, Residues]
+    ) -> Residues:
+        """An opening that is made of products, one after the other, each with all members' noise for its entries."""
+        opened = np.empty((len(self.field.primes), self.openings[number]), dtype=np.int32)
+        start = 0
+        for product in products:
+            part = slice(start, start + math.prod(product.shape))
+            drawn = {member: shares[:, part].reshape(-1, *product.shape) for member, shares in noise.items()}
+            opened[:, part] = open_product(product, noise=drawn, parties=me.roster.names).reshape(len(opened), -1)
+            start = part.stop
+        return opened
+
 
 @dataclass(frozen=True, kw_only=True)
 class HeldNoise(SharedStatistic):
@@ -513,26 +533,58 @@ class HeldNoise(SharedStatistic):
 
     noise_name: ClassVar[str] = "noise"
 
-    @abstractmethod
-    def held(self, me: Party, what: str) -> dict[str, Residues]:
-        """This holder's shares of the noise of every member of the roster, of its blinds, or of what else is held."""
+    def noise_called(self, number: int) -> str:
+        """What the noise of an opening is called in the tags of its mail."""
+        return self.noise_name
 
-    def held_noise(self, me: Party) -> dict[str, Residues]:
-        """This holder's shares, of degree 2t, of every member's noise."""
-        noise = self.held(me, self.noise_name)
+    @abstractmethod
+    def held(self, me: Party, what: str, number: int = 0) -> dict[str, Residues]:
+        """This holder's shares of all members' noise for an opening, of its blinds, or of what else is held."""
+
+    def held_noise(self, me: Party, number: int = 0) -> dict[str, Residues]:
+        """This holder's shares, of degree 2t, of every member's noise for an opening."""
+        noise = self.held(me, self.noise_called(number), number)
         if not self.verify:
             return noise
-        blinds = [self.held(me, blind) for blind in blinds_of(me.roster, self.noise_name)]
+        blinds = [self.held(me, blind, number) for blind in blinds_of(me.roster, self.noise_called(number))]
         return {
             member: joined_noise(me, self.field, noise[member], [blind[member] for blind in blinds]) for member in noise
         }
 
     def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
+        name = self.noise_called(number)
         noise, *blinds = (
-            functools.reduce(self.field.add, self.held(me, part).values())
-            for part in (self.noise_name, *blinds_of(me.roster, self.noise_name))
+            functools.reduce(self.field.add, self.held(me, part, number).values())
+            for part in (name, *blinds_of(me.roster, name))
         )
         return noise, [unblinded(me, self.field, blind) for blind in blinds]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargeNoise(HeldNoise):
+    """With noise of so many entries that it travels seeded (`shares.deal_large_noise`)."""
+
+    mu: int
+
+    def share_noise(self, me: Party, number: int) -> None:
+        tag, size = f"{self.tag}: {self.noise_called(number)}", self.openings[number]
+        deal_large_noise(me, tag, self.field, mu=self.mu, size=size, parts=bool(self.verify))
+
+    def keep_noise(self, me: Party, number: int) -> None:
+        name = self.noise_called(number)
+        for part in (name, *(blinds_of(me.roster, name) if self.verify else [])):
+            messages(me, f"{self.tag}: {part}", me.roster.names, layers=len(self.field.primes), keep=True)
+
+    def held(self, me: Party, what: str, number: int = 0) -> dict[str, Residues]:
+        """Needed for the opening and again for its proof: remembered if there is room."""
+        entries = self.openings[number]
+
+        def shares() -> dict[str, Residues]:
+            dealt = dealt_large(me, f"{self.tag}: {what}", me.roster.names, self.field, lengths=(entries,))
+            return {member: materialize(share) for member, share in dealt.items()}
+
+        size = 4 * len(self.field.primes) * entries * len(me.roster.names)
+        return me.remembered(f"{self.tag}: {what}: shares", size, shares) if self.remembers(size) else shares()
 
 
 # --- memory -----------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ The proofs are in `moments.claim.md`. `paired_moments` has the same by parties i
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections import Counter
@@ -50,12 +49,12 @@ from colonnade.federation.stage import Later, fields_of, is_number
 from colonnade.federation.step import Public
 from colonnade.privacy.cost import Cost, Unbounded, compose
 from colonnade.privacy.skellam import delta_1_bound
-from colonnade.secure.bgw import Product, cross, gram, gram_of, lift, open_product
+from colonnade.secure.bgw import Product, cross, gram, gram_of, lift
 from colonnade.secure.claims import Factors, cross_weights, gram_weights, square_factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import BATCH_ROWS, PRIMES, Field, Residues, primes_for
 from colonnade.secure.proof import Layout
-from colonnade.secure.seeded import Shape, Share, Term, materialize, terms
+from colonnade.secure.seeded import Shape, Share, Term, terms
 from colonnade.secure.sizes import Sizes, smallest_mixture, sum_bound
 from colonnade.statistics import forecast
 from colonnade.statistics.features import (
@@ -75,7 +74,7 @@ from colonnade.statistics.features import (
 from colonnade.statistics.joint import (
     EXACT,
     PYTHON,
-    SharedStatistic,
+    LargeNoise,
     check_budget,
     colluders,
     field_for,
@@ -89,15 +88,11 @@ from colonnade.statistics.norms import ROOTS, Norm
 from colonnade.statistics.pair import PairStages, others, pair_within_memory
 from colonnade.statistics.paired_moments import PairedMoments
 from colonnade.statistics.shares import (
-    blinds_of,
     deal_large,
-    deal_large_noise,
     dealt_large,
-    joined_noise,
     messages,
     packed_holders,
     shares_of,
-    unblinded,
 )
 from colonnade.statistics.verified import NORMS_NOT_PROVEN, VerifiedStages, proof_bytes, proving_bytes
 
@@ -243,7 +238,7 @@ class Tile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MomentsLayout(SharedStatistic):
+class MomentsLayout(LargeNoise):
     """The public shape of moments: features, patterns, bounds, noise, and the tiles that are opened.
 
     `mu` is the noise of each entry; 0 is exact.
@@ -422,11 +417,11 @@ class MomentsLayout(SharedStatistic):
         present = dict(zip(units, mask[: len(units)], strict=True))
         names = ["1"] if self.constant and self.presence != "secret" else []
         for party in self.parties:
-            own = [f"filled {name}" for name in self.own_masked(party)]
+            masks = [f"filled {name}" for name in self.own_masked(party)]
             if self.presence == "secret":
-                names += [f"present at {party}", *own]
+                names += [f"present at {party}", *masks]
             if present[party]:
-                lacking = {name for name in own if not present[name]}
+                lacking = {name for name in masks if not present[name]}
                 names += [
                     feature.name
                     for feature in self.features
@@ -656,11 +651,8 @@ class MomentsLayout(SharedStatistic):
 
     # --- what members do ----------------------------------------------------------------------------------
 
-    def paired(self) -> PairedMoments:
-        return self._paired
-
     @cached_property
-    def _paired(self) -> PairedMoments:
+    def paired(self) -> PairedMoments:
         return PairedMoments(self)
 
     def share(self, me: Party, number: int) -> None:
@@ -697,16 +689,12 @@ class MomentsLayout(SharedStatistic):
         if me.name in me.roster.committee and any(mail.tag.startswith(self._roots_tag) for mail in me.mail):
             messages(me, self._roots_tag, self.parties, layers=len(self.field.primes), keep=True)
 
-    def share_noise(self, me: Party, number: int) -> None:
-        size = self.openings[number]
-        deal_large_noise(me, self.noise_tag(number), self.field, mu=self.mu, size=size, parts=bool(self.verify))
-
     @property
     def in_little_memory(self) -> bool:
         return self.records > 0
 
-    def noise_tag(self, number: int) -> str:
-        return f"{self.tag}: noise {number}"
+    def noise_called(self, number: int) -> str:
+        return f"noise {number}"
 
     def quantised(
         self, me: Party, number: int, ranges: Sequence[tuple[int, int]] | None = None
@@ -741,16 +729,11 @@ class MomentsLayout(SharedStatistic):
         messages(me, tag, self.parties, layers=layers, keep=True, remember=self.remembers(0))
         if number == 0:
             self._masks(me, keep=True)
-            self._keep_noise(me, 0)
+            self.keep_noise(me, 0)
 
     def hold(self, me: Party, number: int) -> None:
         super().hold(me, number)
-        self._keep_noise(me, number)
-
-    def _keep_noise(self, me: Party, number: int) -> None:
-        tag = self.noise_tag(number)
-        for part in (tag, *(blinds_of(me.roster, tag) if self.verify else [])):
-            messages(me, part, me.roster.names, layers=len(self.field.primes), keep=True)
+        self.keep_noise(me, number)
 
     def alike(self, me: Party) -> Mapping[str, bytes]:
         """The masks, where the holders see them."""
@@ -759,40 +742,9 @@ class MomentsLayout(SharedStatistic):
     def combine(self, me: Party, number: int) -> Residues:
         """Products of this holder's shares plus every member's noise, tile by tile."""
         products = self._products(me, number, keep=len(self.rounds) > 1)
-        size = self.openings[number]
-        noise = self._noise(me, number)
-        opened = np.empty((len(self.field.primes), size), dtype=np.int32)
-        start = 0
-        for tile in self.rounds[number]:
-            product = products.pop(tile)
-            product = product.upper() if tile.diagonal else product
-            part = slice(start, start + tile.size)
-            shaped = {member: added[:, part].reshape(-1, *product.shape) for member, added in noise.items()}
-            opened[:, part] = open_product(product, noise=shaped, parties=me.roster.names).reshape(len(opened), -1)
-            start += tile.size
-        return opened
-
-    def _noise(self, me: Party, number: int) -> dict[str, Residues]:
-        """This holder's shares, of degree 2t, of each member's noise for one opening."""
-        noise = self._dealt_noise(me, self.noise_tag(number), number)
-        if not self.verify:
-            return noise
-        blinds = [self._dealt_noise(me, tag, number) for tag in blinds_of(me.roster, self.noise_tag(number))]
-        return {
-            member: joined_noise(me, self.field, noise[member], [blind[member] for blind in blinds]) for member in noise
-        }
-
-    def _dealt_noise(self, me: Party, tag: str, number: int) -> dict[str, Residues]:
-        """Each member's, needed for the opening and again for its proof: remembered if there is room."""
-
-        def materialized() -> dict[str, Residues]:
-            dealt = dealt_large(me, tag, me.roster.names, self.field, lengths=(self.openings[number],))
-            return {member: materialize(share) for member, share in dealt.items()}
-
-        size = 4 * len(self.field.primes) * self.openings[number] * len(me.roster.names)
-        if not self.remembers(size):
-            return materialized()
-        return me.remembered(f"{tag}: shares", size, materialized)
+        tiles = ((tile, products.pop(tile)) for tile in self.rounds[number])
+        parts = (product.upper() if tile.diagonal else product for tile, product in tiles)
+        return self.with_noise(me, number, parts, self.held_noise(me, number))
 
     # --- what is verified ---------------------------------------------------------------------------------
 
@@ -825,12 +777,12 @@ class MomentsLayout(SharedStatistic):
         for pattern, (mask, u) in enumerate(zip(self.masks, self._vectors(extension, seed), strict=True)):
             by_pattern[:, pattern, self.shown(mask)] = u
         for records, parts, present in self._projectable(me):
-            which = np.zeros(records, dtype=np.intp)
+            pattern_of = np.zeros(records, dtype=np.intp)
             if present is not None:
-                which[:] = -1
+                pattern_of[:] = -1
                 for pattern in range(len(self.masks)):
-                    which[self.matching(present, pattern)] = pattern
-            projected = extension.project_each(parts, by_pattern, which)
+                    pattern_of[self.matching(present, pattern)] = pattern
+            projected = extension.project_each(parts, by_pattern, pattern_of)
             yield Factors(projected, projected)
 
     def _projectable(self, me: Party) -> Iterator[tuple[int, Iterable[tuple[Term, slice]], NDArray[np.bool_] | None]]:
@@ -854,14 +806,6 @@ class MomentsLayout(SharedStatistic):
 
         for shares, block, records, present in self._share_blocks(me, keep=True):
             yield records, parts(shares, block, records), present
-
-    def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
-        tag = self.noise_tag(number)
-        noise, *blinds = (
-            functools.reduce(self.field.add, self._dealt_noise(me, part, number).values())
-            for part in (tag, *blinds_of(me.roster, tag))
-        )
-        return noise, [unblinded(me, self.field, blind) for blind in blinds]
 
     def input_length(self, dealer: str) -> int:
         """Where masks are shared like data, that each is 0 or 1 (in units of gamma) for each record; and the squares of
@@ -1063,18 +1007,18 @@ def within_memory(layout: MomentsLayout, megabytes: float) -> MomentsLayout:
     largest = max(len(layout.entries(mask)) for mask in layout.masks)
     if layout.roster.pair:
         return pair_within_memory(layout, megabytes, 32 * sum(len(layout.entries(mask)) ** 2 for mask in layout.masks))
-    each = opened_bytes(layout)
+    entry_bytes = opened_bytes(layout)
     least = min(layout.opening, largest * largest, 1 << 14)
     start, stop = layout.chunks[0]
     records = stop - start
     while True:
         left = int(megabytes * (1 << 20)) - PYTHON - _resident(layout, records)
-        if left >= each * least or records <= BATCH_ROWS:
+        if left >= entry_bytes * least or records <= BATCH_ROWS:
             break
         records = max(BATCH_ROWS, records // 2 // BATCH_ROWS * BATCH_ROWS)
-    if left < each * least:
-        raise too_little_memory(PYTHON + _resident(layout, records) + each * least)
-    opening = min(layout.opening, left // each)
+    if left < entry_bytes * least:
+        raise too_little_memory(PYTHON + _resident(layout, records) + entry_bytes * least)
+    opening = min(layout.opening, left // entry_bytes)
     tile = min(layout.tile, max(1, math.isqrt(opening)))
     return replace(layout, opening=opening, tile=tile, records=records)
 
@@ -1220,7 +1164,7 @@ def moment_notes(layout: MomentsLayout, view: View) -> tuple[str, ...]:
     if layout.mu == 0:
         return (EXACT, *layout.empty_notes())
     sd, primes = layout.noise_sd, f"{len(layout.field.primes)} primes of 21 bits"
-    modulus = f"modulus 2^{layout.paired().bits}" if layout.roster.pair else primes
+    modulus = f"modulus 2^{layout.paired.bits}" if layout.roster.pair else primes
     return (
         f"Each entry of a Gram matrix carries noise with standard deviation {sd:.4g}"
         f" ({sd / layout.facts.n:.2g} of n = {layout.facts.n}).",

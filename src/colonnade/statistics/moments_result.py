@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +14,12 @@ from numpy.typing import NDArray
 
 from colonnade.durable import whole_file
 from colonnade.errors import BadArguments
-from colonnade.federation.method import Result
+from colonnade.federation.method import Counted, Result
 from colonnade.federation.options import Presence
 from colonnade.federation.run_folder import RunFolder
-from colonnade.formatting import digits, number, rough, with_noise
+from colonnade.formatting import digits, number, of_exactly, rough, with_noise
 from colonnade.statistics.features import Feature
+from colonnade.statistics.gaussian_em import Pattern, PatternStatistics
 from colonnade.view.blocks import Block, Heading, Section, Table, Text, View
 
 MAXIMUM_TEXT = 1 << 13
@@ -70,10 +72,20 @@ class MomentsResult(Result):
             for part in parts
         ]
 
+    def sufficient(self) -> PatternStatistics:
+        """For the likelihood of a Gaussian: the sums and products of each pattern that occurs, of exact moments."""
+        names = tuple(feature.name for feature in self.features)
+        patterns = []
+        for entries, gram in zip(self.entries, self.grams, strict=True):
+            if gram[0, 0] > 0.5:
+                observed = np.array([names.index(name) for name in entries[1:]], dtype=np.intp)
+                patterns.append(Pattern(observed, float(gram[0, 0]), gram[0, 1:], gram[1:, 1:]))
+        return PatternStatistics(names, tuple(patterns))
+
     def mask_of(self, feature: Feature) -> str:
         """The entry that counts the records which have a feature, in a matrix with masks."""
-        own = f"filled {feature.column}"
-        return own if own in self._first_entries else f"present at {feature.party}"
+        filled = f"filled {feature.column}"
+        return filled if filled in self._first_entries else f"present at {feature.party}"
 
     @cached_property
     def _first_entries(self) -> frozenset[str]:
@@ -111,6 +123,13 @@ class MomentsResult(Result):
             "noise_sd": self.noise_sd,
             "simulated": self.simulated,
         }
+
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        if not stated.get("counts"):
+            yield from super().records_behind(stated)
+        for mask, count in zip(stated["patterns"], stated.get("counts") or (), strict=False):
+            yield of_exactly(itertools.compress(stated["parties"], mask)), count, stated["noise_sd"]
 
     def write(self, run: RunFolder) -> None:
         """Matrices with too many entries to read as text go to grams.npz, one array for each pattern."""
@@ -235,11 +254,11 @@ class MomentsResult(Result):
             (name, *(f"{value:,.1f}" for value in line))
             for name, line in zip(names, self.grams[-1][:SHOWN_ENTRIES, :SHOWN_ENTRIES].tolist(), strict=True)
         )
-        which = f" of the records at {self._held(self.patterns[-1])}" if self.presence == "known" else ""
+        among = f" of the records at {self._held(self.patterns[-1])}" if self.presence == "known" else ""
         numeric = tuple(range(1, len(names) + 1))
         return (
             Text(
-                text=f"Sums over records of the product of two features, each between -1 and 1{which}. result.json has"
+                text=f"Sums over records of the product of two features, each between -1 and 1{among}. result.json has"
                 " all patterns and entries."
             ),
             Table(title="Gram matrix", head=("", *names), rows=rows, numeric=numeric, shown=0),
@@ -281,9 +300,9 @@ def available_cases(moments: MomentsResult, used: Sequence[int] | None = None) -
         if entries[0] != "1":
             raise BadArguments("available cases need the counts; compute the moments with constant=True.")
         places = np.array([index[name] for name in entries[1:]], dtype=np.intp)
-        both = np.ix_(places, places)
-        counts[both] += gram[0, 0]
-        sums[both] += gram[0, 1:, None]
-        products[both] += gram[1:, 1:]
-        terms[both] += 1
+        square = np.ix_(places, places)
+        counts[square] += gram[0, 0]
+        sums[square] += gram[0, 1:, None]
+        products[square] += gram[1:, 1:]
+        terms[square] += 1
     return AvailableCases(counts=counts, sums=sums, products=products, terms=terms)

@@ -158,7 +158,7 @@ class Paired(ABC):
     @cached_property
     def products(self) -> dict[tuple[str, str], CrossProduct]:
         """{(who encrypts, who multiplies): their product}, for every two parties that have one."""
-        pairs = [self.roles(one, other) for one, other in itertools.combinations(self.layout.roster.names, 2)]
+        pairs = [self.roles(party, other) for party, other in itertools.combinations(self.layout.roster.names, 2)]
         return {
             (encrypter, multiplier): CrossProduct(
                 records=self.layout.facts.n,
@@ -245,7 +245,7 @@ Layout = TypeVar("Layout", bound=SharedStatistic)
 
 def pair_within_memory(layout: Layout, megabytes: float, opened: int) -> Layout:
     """The same computation, if it fits: ciphertexts of one chunk in some copies, the sums of all, what is opened."""
-    paired = layout.paired()
+    paired = layout.paired
     sums = max(
         sum(3 * 8 * len(product.groups) * len(product.primes) * DEGREE * product.right for product in products.values())
         for products in map(paired.multiplying, layout.roster.names)
@@ -264,7 +264,7 @@ class PairStages(JointStages):
 
     def __init__(self, layout: SharedStatistic, view: View, *, later: Mapping[str, Later] | None = None) -> None:
         super().__init__(layout, view, later=later)
-        paired = layout.paired()
+        paired = layout.paired
         rows = max(stop - start for start, stop in paired.chunks)
         if paired.products:
             ready()
@@ -303,7 +303,7 @@ class PairStages(JointStages):
 
 def opened_pair(job: Job, opening: Stage, layout: SharedStatistic, number: int, **later: Any) -> NDArray[np.int64]:
     """One opening, from the masked parts of all parties."""
-    paired = layout.paired()
+    paired = layout.paired
     total = unmask_sum(job.ask(opening, **later).items(), parties=layout.roster.names)
     integers = paired.results(number, total >> (64 - paired.bits))
     job.released[f"{layout.label}, opening {len(job.released)}"] = integers
@@ -317,7 +317,7 @@ def _read(me: Party, layout: Mapping[str, Any], chosen: Chosen) -> tuple[SharedS
     statistic = read_statistic(me, layout, chosen)
     if not me.roster.pair:
         raise UnsafeRequest("the roster has share holders, and no pair computes alone.")
-    return statistic, statistic.paired()
+    return statistic, statistic.paired
 
 
 def masks_name(statistic: SharedStatistic, party: str) -> str:
@@ -347,13 +347,13 @@ def exchange_rows(me: Party, *, layout: dict[str, Any], view: View, number: int,
 
 def _show_masks(me: Party, statistic: SharedStatistic, paired: Paired, number: int) -> None:
     """To the parties that take part, which need them for their own columns; and keep theirs."""
-    tag, rest = f"{statistic.tag}: masks", [party for party in statistic.parties if party != me.name]
+    tag, others = f"{statistic.tag}: masks", [party for party in statistic.parties if party != me.name]
     if number == 0:
-        own = paired.masks(me)
-        for other in rest:
-            me.send(other, tag, own)
+        masks = paired.masks(me)
+        for other in others:
+            me.send(other, tag, masks)
     if number == 1:
-        for other, shown in received_from(me, tag, rest).items():
+        for other, shown in received_from(me, tag, others).items():
             me.keep(masks_name(statistic, other), shown)
 
 

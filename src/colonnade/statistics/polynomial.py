@@ -42,7 +42,7 @@ from colonnade.federation.step import Public
 from colonnade.formatting import number
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.skellam import LARGEST_MU
-from colonnade.secure.bgw import Product, lift, open_product
+from colonnade.secure.bgw import Product, lift
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.statistics import forecast
@@ -419,8 +419,8 @@ class PolynomialLayout(CircuitStatistic):
         """One column for each product of one party's own features that a monomial of several parties needs."""
         placed: dict[tuple[str, Exponents], Factor] = {}
         ends: dict[str, int] = {}
-        for own in (self._split(exponents) for output in self.coefficients for exponents in output):
-            for factor in own if len(own) > 1 else ():
+        for split in (self._split(exponents) for output in self.coefficients for exponents in output):
+            for factor in split if len(split) > 1 else ():
                 if factor not in placed:
                     start = ends.get(factor[0], 0)
                     placed[factor] = Factor(factor[0], start, start + 1)
@@ -431,9 +431,9 @@ class PolynomialLayout(CircuitStatistic):
     def local(self) -> dict[str, list[Exponents]]:
         """The monomials that lie within one party: it shares their sums, not its rows."""
         within: dict[str, dict[Exponents, None]] = {}
-        for own in (self._split(exponents) for output in self.coefficients for exponents in output):
-            if len(own) == 1:
-                within.setdefault(own[0][0], {})[own[0][1]] = None
+        for split in (self._split(exponents) for output in self.coefficients for exponents in output):
+            if len(split) == 1:
+                within.setdefault(split[0][0], {})[split[0][1]] = None
         return {party: list(monomials) for party, monomials in within.items()}
 
     @cached_property
@@ -442,15 +442,17 @@ class PolynomialLayout(CircuitStatistic):
         monomials = dict.fromkeys(exponents for output in self.coefficients for exponents in output)
         split = {exponents: self._split(exponents) for exponents in monomials}
         return {
-            exponents: tuple(self.shared[factor] for factor in own) for exponents, own in split.items() if len(own) > 1
+            exponents: tuple(self.shared[factor] for factor in parts)
+            for exponents, parts in split.items()
+            if len(parts) > 1
         }
 
     def _split(self, exponents: Exponents) -> list[tuple[str, Exponents]]:
         """A monomial as one factor a party."""
-        own: dict[str, list[tuple[str, int]]] = {}
+        parts: dict[str, list[tuple[str, int]]] = {}
         for name, e in exponents:
-            own.setdefault(self.features[name].party, []).append((name, e))
-        return [(party, tuple(own[party])) for party in self.parties if party in own]
+            parts.setdefault(self.features[name].party, []).append((name, e))
+        return [(party, tuple(parts[party])) for party in self.parties if party in parts]
 
     @cached_property
     def circuit(self) -> Circuit:
@@ -468,7 +470,7 @@ class PolynomialLayout(CircuitStatistic):
         for chunk, (start, stop) in enumerate(self.chunks) if me.name in self.circuit.widths else ():
             me.keep(f"{self.tag}: quantised {chunk}", rows[start:stop])
         if me.name in self.local:
-            sums = [sum(self._product(me, rows, own).tolist()) for own in self.local[me.name]]
+            sums = [sum(self._product(me, rows, exponents).tolist()) for exponents in self.local[me.name]]
             me.keep(f"{self.tag}: own sums", [str(total) for total in sums])
 
     def local_sums(self, me: Party) -> NDArray[Any]:
@@ -476,20 +478,21 @@ class PolynomialLayout(CircuitStatistic):
 
     def shared_rows(self, me: Party, number: int) -> NDArray[Any]:
         rows = me.recall(f"{self.tag}: quantised {number}")
-        return np.stack([self._product(me, rows, own) for party, own in self.shared if party == me.name], axis=1)
+        products = (exponents for party, exponents in self.shared if party == me.name)
+        return np.stack([self._product(me, rows, exponents) for exponents in products], axis=1)
 
     def _quantised(self, me: Party) -> NDArray[np.int64]:
         """Algorithm 2, and then the declared bounds in integers: rounding up must not lead beyond them."""
-        own = self.own_features(me.name)
-        largest = np.array([self.largest(feature.name) for feature in own])
-        rows = design(me, own, filled=by_rule(self.rules, "drop"))
+        features = self.own_features(me.name)
+        largest = np.array([self.largest(feature.name) for feature in features])
+        rows = design(me, features, filled=by_rule(self.rules, "drop"))
         return np.clip(stochastic_round(rows * self.gamma, me.randomness), -largest, largest)
 
-    def _product(self, me: Party, rows: NDArray[np.int64], own: Exponents) -> NDArray[Any]:
+    def _product(self, me: Party, rows: NDArray[np.int64], exponents: Exponents) -> NDArray[Any]:
         """The product of one's own features, exactly: Python integers where 63 bits are not enough."""
         mine = [feature.name for feature in self.own_features(me.name)]
-        product = np.ones(len(rows), dtype=np.int64 if self._largest_product(own) < 2**62 else object)
-        for name, e in own:
+        product = np.ones(len(rows), dtype=np.int64 if self._largest_product(exponents) < 2**62 else object)
+        for name, e in exponents:
             column = rows[:, mine.index(name)].astype(product.dtype)
             for _ in range(e):
                 product = product * column
@@ -497,29 +500,22 @@ class PolynomialLayout(CircuitStatistic):
 
     def combine(self, me: Party, number: int) -> Residues:
         """Monomials times their public coefficients, plus every member's noise."""
-        noise, sums = self.held_noise(me), self.held(me, "sums")
+        sums, nothing = self.held(me, "sums"), lift(self.field, self.field.zeros(()))
         monomials: dict[Exponents, Product] = {
-            own: lift(self.field, sums[party][:, position])
-            for party, each in self.local.items()
-            for position, own in enumerate(each)
+            monomial: lift(self.field, sums[party][:, position])
+            for party, exponents in self.local.items()
+            for position, monomial in enumerate(exponents)
         }
-        for own, product in zip(self.terms, self.term_sums(me), strict=True):
-            monomials[own] = product.sum().sum()
-        opened = np.empty((len(self.field.primes), self.size), dtype=np.int32)
-        for position, output in enumerate(self.coefficients):
-            total = lift(self.field, self.field.zeros(()))
-            for own, coefficient in output.items():
-                if own:
-                    total = total + monomials[own].scale(coefficient)
-            drawn = {member: shares[:, position] for member, shares in noise.items()}
-            opened[:, position] = open_product(total, noise=drawn, parties=me.roster.names)
-        return opened
-
-    def paired(self) -> PairedPolynomial:
-        return self._paired
+        for monomial, product in zip(self.terms, self.term_sums(me), strict=True):
+            monomials[monomial] = product.sum().sum()
+        outputs = (
+            sum((monomials[monomial].scale(a) for monomial, a in output.items() if monomial), start=nothing)
+            for output in self.coefficients
+        )
+        return self.with_noise(me, number, outputs, self.held_noise(me))
 
     @cached_property
-    def _paired(self) -> PairedPolynomial:
+    def paired(self) -> PairedPolynomial:
         return PairedPolynomial(self)
 
     # --- what is verified ---------------------------------------------------------------------------------
@@ -532,9 +528,9 @@ class PolynomialLayout(CircuitStatistic):
         outputs = self.opening_weights(extension, seed, 0)
         weights: dict[Exponents, Residues] = {}
         for position, output in enumerate(self.coefficients):
-            for own, coefficient in output.items():
+            for monomial, coefficient in output.items():
                 scaled = self.field.scale(outputs[:, position], coefficient)
-                weights[own] = extension.add(weights[own], scaled) if own in weights else scaled
+                weights[monomial] = extension.add(weights[monomial], scaled) if monomial in weights else scaled
         return weights
 
     @property
@@ -543,15 +539,18 @@ class PolynomialLayout(CircuitStatistic):
 
     def term_vectors(self, extension: Extension, seed: bytes, side: int) -> list[Residues]:
         """The weight of the monomial on the left, 1 on the right."""
-        one = extension.embed(np.ones((len(self.field.primes), 1), dtype=np.int32))
+        ones = extension.embed(np.ones((len(self.field.primes), 1), dtype=np.int32))
         if side == 1:
-            return [one] * len(self.terms)
+            return [ones] * len(self.terms)
         weights = self._monomial_weights(extension, seed)
-        return [weights[own][:, None] for own in self.terms]
+        return [weights[monomial][:, None] for monomial in self.terms]
 
     def sum_weights(self, extension: Extension, seed: bytes) -> dict[str, Residues]:
         weights = self._monomial_weights(extension, seed)
-        return {party: np.stack([weights[own] for own in each], axis=1) for party, each in self.local.items()}
+        return {
+            party: np.stack([weights[monomial] for monomial in exponents], axis=1)
+            for party, exponents in self.local.items()
+        }
 
 
 class PairedPolynomial(PairedCircuit):
@@ -560,7 +559,9 @@ class PairedPolynomial(PairedCircuit):
     layout: PolynomialLayout
 
     def bound(self, party: str) -> int:
-        return max(self.layout._largest_product(own) for holder, own in self.layout.shared if holder == party)
+        return max(
+            self.layout._largest_product(exponents) for holder, exponents in self.layout.shared if holder == party
+        )
 
     @cached_property
     def bits(self) -> int:
@@ -568,13 +569,16 @@ class PairedPolynomial(PairedCircuit):
 
     def addends(self, me: Party, number: int, cross: Mapping[str, Words]) -> Words:
         layout, monomials = self.layout, dict[Exponents, int]()
-        for own, total in zip(layout.local.get(me.name, ()), self.own_sums(me), strict=True):
-            monomials[own] = int(total)
-        for own, term in layout.terms.items():
+        for monomial, total in zip(layout.local.get(me.name, ()), self.own_sums(me), strict=True):
+            monomials[monomial] = int(total)
+        for monomial, term in layout.terms.items():
             share = self.share_of(me, cross, term)
             if share is not None:
-                monomials[own] = int(share[0, 0])
-        totals = [sum(a * monomials.get(own, 0) for own, a in output.items() if own) for output in layout.coefficients]
+                monomials[monomial] = int(share[0, 0])
+        totals = [
+            sum(a * monomials.get(monomial, 0) for monomial, a in output.items() if monomial)
+            for output in layout.coefficients
+        ]
         return np.array([total % 2**64 for total in totals], dtype=np.uint64)
 
     def noise(self, me: Party, number: int) -> Words:
@@ -617,7 +621,7 @@ class PolynomialComputation(CircuitStages, Procedure["PolynomialResult"]):
 def _notes(layout: PolynomialLayout, view: View, delta: float) -> tuple[str, ...]:
     """The forecast of a plan: scale, noise, account."""
     size = f"Degree {layout.polynomial.degree}, scale gamma^{layout.scale_degree} with gamma = {layout.gamma};" + (
-        f" modulus 2^{layout.paired().bits}."
+        f" modulus 2^{layout.paired.bits}."
         if layout.roster.pair
         else f" {len(layout.field.primes)} primes of 21 bits, {len(layout.circuit.levels)} rounds of degree reduction."
     )

@@ -10,7 +10,7 @@ The proofs are in `secure_sum.claim.md`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -22,7 +22,7 @@ from colonnade.codec import plain
 from colonnade.errors import BadArguments, ModulusTooSmall, TooFewHolders
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure, Result, method_class
+from colonnade.federation.method import Counted, Method, Procedure, Result, method_class
 from colonnade.federation.options import Delta, OptionalEpsilon, RelationOption, View, ViewOption
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
@@ -261,6 +261,10 @@ class Coverage(Result):
     def to_dict(self) -> dict[str, Any]:
         stated: dict[str, Any] = plain(self)
         return stated
+
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        yield "blocks of records that are there", stated["total"], stated["noise_sd"]
 
     def view(self) -> Shown:
         possible = self.n * self.parties

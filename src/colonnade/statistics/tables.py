@@ -28,7 +28,7 @@ from colonnade.data.column import EmptyRule
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure, Result, method_class
+from colonnade.federation.method import Counted, Method, Procedure, Result, method_class
 from colonnade.federation.options import (
     Delta,
     Memory,
@@ -47,7 +47,7 @@ from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Relation, compose
 from colonnade.privacy.skellam import LARGEST_MU
 from colonnade.secure.bfv import MOST_BITS
-from colonnade.secure.bgw import lift, open_product
+from colonnade.secure.bgw import lift
 from colonnade.secure.claims import Factors, cross_weights
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
@@ -344,7 +344,7 @@ class TablesLayout(CircuitStatistic):
     def noise(self, me: Party) -> NDArray[np.int64]:
         """Table after table."""
         levels = itertools.groupby(zip(self.mus, self.sizes, strict=True), key=lambda table: table[0])
-        return np.concatenate([noise_part(me, mu=mu, size=sum(size for _, size in same)) for mu, same in levels])
+        return np.concatenate([noise_part(me, mu=mu, size=sum(size for _, size in equal)) for mu, equal in levels])
 
     def local_sums(self, me: Party) -> NDArray[np.int64]:
         """The counts of the tables that lie within this party."""
@@ -372,29 +372,19 @@ class TablesLayout(CircuitStatistic):
 
     def combine(self, me: Party, number: int) -> Residues:
         """Sums of products of this holder's shares, and shares of counts, plus every member's noise."""
-        noise, counts = self.held_noise(me), self.held(me, "sums")
-        products = iter(self.term_sums(me))
-        used = dict.fromkeys(self.local, 0)
-        opened = np.empty((len(self.field.primes), self.size), dtype=np.int32)
-        start = 0
+        counts, products = self.held(me, "sums"), iter(self.term_sums(me))
+        used, tables = dict.fromkeys(self.local, 0), []
         for parts, size in zip(self.parts, self.sizes, strict=True):
             if len(parts) > 1:
-                product = next(products)
-            else:
-                party = parts[0].party
-                product = lift(self.field, counts[party][:, used[party] : used[party] + size])
-                used[party] += size
-            table = slice(start, start + size)
-            shaped = {member: drawn[:, table].reshape(-1, *product.shape) for member, drawn in noise.items()}
-            opened[:, table] = open_product(product, noise=shaped, parties=me.roster.names).reshape(len(opened), -1)
-            start += size
-        return opened
-
-    def paired(self) -> PairedTables:
-        return self._paired
+                tables.append(next(products))
+                continue
+            party = parts[0].party
+            tables.append(lift(self.field, counts[party][:, used[party] : used[party] + size]))
+            used[party] += size
+        return self.with_noise(me, number, tables, self.held_noise(me))
 
     @cached_property
-    def _paired(self) -> PairedTables:
+    def paired(self) -> PairedTables:
         return PairedTables(self)
 
     # --- what is verified ---------------------------------------------------------------------------------
@@ -479,8 +469,8 @@ class PairedTables(PairedCircuit):
     def _words(self) -> dict[tuple[str, str], dict[Factor, slice]]:
         """Where factors stand in words, of which each has columns of one part."""
         return {
-            two: consecutive({factor: -(-(factor.stop - factor.start) // self._digits) for factor in own})
-            for two, own in self.places.items()
+            two: consecutive({factor: -(-(factor.stop - factor.start) // self._digits) for factor in places})
+            for two, places in self.places.items()
         }
 
     def encrypted_places(self, encrypter: str, multiplier: str) -> dict[Factor, slice]:
@@ -521,13 +511,13 @@ class PairedTables(PairedCircuit):
         return sum(self._sizes)
 
     def addends(self, me: Party, number: int, cross: Mapping[str, Words]) -> Words:
-        own, words = self.own_sums(me).astype(np.int64).view(np.uint64), []
+        sums, words = self.own_sums(me).astype(np.int64).view(np.uint64), []
         for parts, size in zip(self.layout.parts, self._sizes, strict=True):
             share: Words | None = None
             if len(parts) == 2:
                 share = self.share_of(me, cross, tuple(self.layout.factors[part] for part in parts))
             elif parts[0].party == me.name:
-                share, own = own[:size], own[size:]
+                share, sums = sums[:size], sums[size:]
             words.append(np.zeros(size, dtype=np.uint64) if share is None else share.reshape(-1))
         return np.concatenate(words)
 
@@ -693,6 +683,15 @@ class TablesResult(Result):
             ],
             "simulated": self.simulated,
         }
+
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        for table in stated["tables"]:
+            names, counts = table["columns"], np.array(table["counts"], dtype=np.float64)
+            labels = itertools.product(*(stated["labels"][name] for name in names))
+            for cell, count in zip(labels, counts.flat, strict=True):
+                where = (f"{name} = {label}" for name, label in zip(names, cell, strict=True))
+                yield ", ".join(where), float(count), table["noise_sd"]
 
     def view(self) -> Shown:
         many = len(self.counts)

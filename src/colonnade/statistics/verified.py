@@ -91,11 +91,11 @@ class Product:
         They are needed twice, and remembered if they are few."""
         statistic = self.statistic
         for number in statistic.proven_openings:
-            made = partial(statistic.opening_weights, self.extension, self.seed, number)
+            weights_of = partial(statistic.opening_weights, self.extension, self.seed, number)
             size = 4 * DEGREE * len(statistic.field.primes) * statistic.openings[number]
             small = size <= SMALL_WEIGHTS and statistic.remembers(size)
             name = f"{statistic.tag}: weights {number} {self.seed.hex()}"
-            yield number, me.remembered(name, size, made) if small else made()
+            yield number, me.remembered(name, size, weights_of) if small else weights_of()
 
     def factors(self, me: Party) -> tuple[Vector, Vector]:
         """This holder's shares of the two vectors. They are needed twice: remembered if they are small, otherwise in
@@ -247,7 +247,7 @@ class VerifiedStages(JointStages):
     def verification_notes(self) -> tuple[str, ...]:
         """What a plan says of what is verified, and what is not."""
         if self.layout.roster.pair:
-            return (self.layout.paired().trust,)
+            return (self.layout.paired.trust,)
         return self.layout.proof_notes if self.layout.verify else (NOT_VERIFIED,)
 
     def verification(self) -> tuple[Stage, ...]:
@@ -297,12 +297,12 @@ def verification_stages(
     lengths = {dealer: layout.input_length(dealer) for dealer in dealers} if inputs is None else inputs
     rows = [input_layout(layout, dealer, length) for dealer, length in lengths.items() if length]
     sizes = [size for dealer in lengths if (size := layout.entry_sizes(dealer)) is not None]
-    each = 4 * DEGREE * len(layout.field.primes) * len(committee)  # an element, to each holder
-    masks = each * claim.masks(len(committee))
-    proof = each * (claim.proof + 1 + max((own.masks(1) + own.proof for own in rows), default=0))
+    element = 4 * DEGREE * len(layout.field.primes) * len(committee)  # an element, to each holder
+    masks = element * claim.masks(len(committee))
+    proof = element * (claim.proof + 1 + max((own.masks(1) + own.proof for own in rows), default=0))
     proof += len(committee) * max((own.letter_bytes for own in sizes), default=0)
-    answers = each * (claim.answers(len(committee)) + sum(own.answers(1) for own in rows))
-    answers += each // DEGREE * sum(own.answers for own in sizes)
+    answers = element * (claim.answers(len(committee)) + sum(own.answers(1) for own in rows))
+    answers += element // DEGREE * sum(own.answers for own in sizes)
 
     def planned(
         what: str, asked: Step, members: Sequence[str], size: int = 0, number: int = 0, **known: Later
@@ -323,7 +323,7 @@ def verification_stages(
     between: tuple[Stage, ...] = ()
     if layout.sums_length:
         between = (
-            planned("share sums", share_sums, committee, each * layout.sums_length, coins=coins),
+            planned("share sums", share_sums, committee, element * layout.sums_length, coins=coins),
             planned("coins for sums", show_coin, committee, number=1),
         )
     return (
@@ -564,10 +564,10 @@ def prove_shares(
         masks = field.uniform((inputs.layout.masks(1), DEGREE), me.randomness)
         left, right, _ = inputs.claims()
         proof = prove(inputs.extension, inputs.layout, left, right, masks=masks)
-        told = {"challenge": seed, "sums": None if inputs.sizes is None else inputs.letter(inputs.sizes)}
+        letter = {"challenge": seed, "sums": None if inputs.sizes is None else inputs.letter(inputs.sizes)}
         shares = _shared(me, field, np.concatenate([masks, proof], axis=1))
         for holder, elements in zip(committee, shares, strict=True):
-            me.send(holder, _letter(tag), {**told, "proof": elements})
+            me.send(holder, _letter(tag), {**letter, "proof": elements})
     if me.name in committee:
         product = Product(me, statistic, seed)
         if not shown:

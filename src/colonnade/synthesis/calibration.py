@@ -109,28 +109,28 @@ def calibrated(
             pass
     weights = _weights(functions, means, spread, noise, k)
     weighed = weights(evidence.values)
-    some = table.iloc[:MOVED]
-    moved = released.within(estimator.columns, some)
+    sample = table.iloc[:MOVED]
+    moved = released.within(estimator.columns, sample)
     try:  # the moved rows have no weight, and show what their influence would be
-        everything = pd.concat([table, *(each for each, _ in moved)], ignore_index=True)
+        everything = pd.concat([table, *(redrawn for redrawn, _ in moved)], ignore_index=True)
         scale = len(everything) / rows
         padded = np.concatenate([weighed * scale, np.zeros(len(everything) - rows)])
         estimate, influence = estimator.fitted(everything, padded)
     except NotEstimable:
         nothing = dict.fromkeys(("standard_error", "lower", "upper"), math.nan)
         return pd.DataFrame({ESTIMATE: plain, **nothing, DOUBT: TOO_NOISY})
-    own = influence[:rows]
-    centred = own - own.mean(axis=0)
+    influences = influence[:rows]
+    centred = influences - influences.mean(axis=0)
     # How far the model may be off, in g and in f; within a cell also by what other columns say.
-    scores = [np.ones(len(some)), *(standardised(some[name]) for name in dict.fromkeys(estimator.columns))]
-    shifts, felt = [np.zeros((0, noise.size))], [np.zeros((0, own.shape[1]))]
-    for turn, (each, cells) in enumerate(moved):
-        start = rows + turn * len(some)
-        changed = sparse.csr_array(released(estimator.columns, each).functions - functions[: len(some)])
-        moves_it = influence[start : start + len(some)] - own[: len(some)]
+    scores = [np.ones(len(sample)), *(standardised(sample[name]) for name in dict.fromkeys(estimator.columns))]
+    shifts, felt = [np.zeros((0, noise.size))], [np.zeros((0, influences.shape[1]))]
+    for turn, (redrawn, cells) in enumerate(moved):
+        start = rows + turn * len(sample)
+        changed = sparse.csr_array(released(estimator.columns, redrawn).functions - functions[: len(sample)])
+        moves_it = influence[start : start + len(sample)] - influences[: len(sample)]
         for score in scores:
-            part = (WITHIN_CELL / len(some) * score, (cells, np.arange(len(some))))
-            by_cell = sparse.csr_array(part, shape=(int(cells.max()) + 1, len(some)))
+            part = (WITHIN_CELL / len(sample) * score, (cells, np.arange(len(sample))))
+            by_cell = sparse.csr_array(part, shape=(int(cells.max()) + 1, len(sample)))
             shifts.append((by_cell @ changed).toarray())
             felt.append(np.asarray(by_cell @ moves_it))
     shift, feels = np.concatenate(shifts), np.concatenate(felt)
@@ -145,18 +145,18 @@ def calibrated(
     error = np.sqrt(sampling + by_noise**2)
     reached = np.asarray(functions.T @ weighed) / rows
     doubts = np.where(unmeasured > (MOST_UNMEASURED * error) ** 2, NOT_MEASURED, "")
-    whole = np.sqrt(error**2 + unmeasured / 2)
-    half = float(stats.norm.ppf((1 + level) / 2)) * whole
+    total = np.sqrt(error**2 + unmeasured / 2)
+    half = float(stats.norm.ppf((1 + level) / 2)) * total
     if isinstance(estimator, Quantile):
         intervals = estimator.interval(table, weighed, estimate, half, released.edges(estimator.columns[0]))
         doubts[:] = ""
     else:
         estimate = estimate + moves.T @ (evidence.values - reached)
         intervals = pd.DataFrame({ESTIMATE: estimate, "lower": estimate - half, "upper": estimate + half})
-    intervals.insert(1, "standard_error", whole)
+    intervals.insert(1, "standard_error", total)
     if not estimator.linear:
         drawn = evidence.sds * np.random.default_rng(seed).standard_normal((TIMES, noise.size))
-        bent = _bent(estimator, table, [weights(evidence.values + each) for each in (0 * noise, *drawn, *-drawn)])
+        bent = _bent(estimator, table, [weights(evidence.values + redrawn) for redrawn in (0 * noise, *drawn, *-drawn)])
         doubts = np.where(bent is None or (bent[0] > BENT * error) | (bent[1] > SPREAD * error), TOO_NOISY, doubts)
     return intervals.assign(**{DOUBT: doubts})
 
@@ -177,15 +177,15 @@ def _weights(functions: Any, means: Reals, spread: Reals, noise: Reals, k: float
 
 def standardised(values: pd.Series[Any]) -> Reals:
     """With mean 0 and deviation 1; a category counts as its place."""
-    each = np.nan_to_num(numbers(values))
-    return np.asarray((each - each.mean()) / max(float(each.std()), TINY))
+    column = np.nan_to_num(numbers(values))
+    return np.asarray((column - column.mean()) / max(float(column.std()), TINY))
 
 
 def _bent(estimator: Ready, table: pd.DataFrame, weights: Sequence[Reals]) -> tuple[Reals, Reals] | None:
     """How an estimate moves when noise is drawn anew, each time with both signs: what does not cancel, and the spread
     of what does. None where it cannot be computed any more. The first weights are those without."""
     try:
-        centre, *again = (estimator.fitted(table, each)[0].to_numpy() for each in weights)
+        centre, *again = (estimator.fitted(table, weighted)[0].to_numpy() for weighted in weights)
     except NotEstimable:
         return None
     up, down = np.array(again[: len(again) // 2]), np.array(again[len(again) // 2 :])

@@ -73,8 +73,8 @@ def agreement(encoded: NDArray[Any], released: Mapping[str, Any]) -> float:
         codes = np.searchsorted(released["edges"][1:-1], encoded[~np.isnan(encoded)], side="right")
     else:
         codes = encoded[encoded >= 0].astype(np.int64)
-    own = np.bincount(codes, minlength=len(shares)) / max(len(codes), 1)
-    distance = 0.5 * float(np.abs(own - shares / max(shares.sum(), 1e-12)).sum())
+    shown = np.bincount(codes, minlength=len(shares)) / max(len(codes), 1)
+    distance = 0.5 * float(np.abs(shown - shares / max(shares.sum(), 1e-12)).sum())
     return max(1.0 - distance - noise, 0.0)
 
 
@@ -85,7 +85,9 @@ def score_figure(columns: Mapping[str, float], pairs: float | None) -> Figure:
         parts["pairs"] = pairs
     shown = {"score": sum(parts.values()) / len(parts), **parts}
     worst = min(columns, key=lambda name: columns[name])
-    told = "Pairs: 100 % less the estimated error of a pair." if pairs is not None else "Not all pairs were measured."
+    caption = (
+        "Pairs: 100 % less the estimated error of a pair." if pairs is not None else "Not all pairs were measured."
+    )
     return Figure(
         name="score",
         chart="bars",
@@ -95,7 +97,7 @@ def score_figure(columns: Mapping[str, float], pairs: float | None) -> Figure:
         x="agreement, in %",
         caption="The mean of its parts, from released numbers alone. Columns: 100 % less the distance (total variation)"
         f" of the rows from the released marginals and that of its noise; the worst is {worst}"
-        f" ({100 * columns[worst]:.0f} %). {told} What the model leaves out is not in it.",
+        f" ({100 * columns[worst]:.0f} %). {caption} What the model leaves out is not in it.",
     )
 
 
@@ -103,7 +105,7 @@ def association_figure(rows: pd.DataFrame, columns: Columns, hidden: Pairs) -> F
     """All pairs of columns; `hidden` are those whose association the noise hides."""
     names = list(columns)
     matrix = associations(rows, columns)
-    unknown = [[frozenset((one, other)) in hidden for other in names] for one in names]
+    unknown = [[frozenset((first, second)) in hidden for second in names] for first in names]
     return Figure(
         name="associations",
         chart="heatmap",
@@ -122,9 +124,9 @@ def associations(rows: pd.DataFrame, columns: Columns) -> Reals:
     encoded = {name: np.asarray(column.encode(rows[name]), dtype=np.float64) for name, column in columns.items()}
     matrix = pd.DataFrame(encoded).corr(method="spearman").to_numpy(np.float64, copy=True)
     codes = {name: _coarse(columns[name], values) for name, values in encoded.items()}
-    for (i, one), (j, other) in itertools.combinations(enumerate(columns), 2):
-        if "categorical" in (columns[one].kind, columns[other].kind):
-            matrix[i, j] = matrix[j, i] = cramers_v(codes[one], codes[other])
+    for (i, first), (j, second) in itertools.combinations(enumerate(columns), 2):
+        if "categorical" in (columns[first].kind, columns[second].kind):
+            matrix[i, j] = matrix[j, i] = cramers_v(codes[first], codes[second])
     return np.asarray(np.nan_to_num(matrix), dtype=np.float64)
 
 

@@ -122,10 +122,10 @@ def contrast(column: str, by: str, first: Any, second: Any) -> Ready:
 
     def solved(table: pd.DataFrame, weights: Reals) -> Fitted:
         values = numbers(table[column])
-        one, other = (
+        left, right = (
             _mean(np.where((table[by] == group).to_numpy(), values, np.nan), weights) for group in (first, second)
         )
-        return _one(one[0] - other[0], one[1] - other[1])
+        return _one(left[0] - right[0], left[1] - right[1])
 
     return Ready((column, by), solved, studied=False)
 
@@ -153,8 +153,8 @@ def quantile(column: str, level: float) -> Ready:
 
     def solved(table: pd.DataFrame, weights: Reals) -> Fitted:
         values = numbers(table[column])
-        at = float(_quantiles(values, weights, np.array([level]))[0])
-        return _one(at, _mean(np.where(np.isnan(values), np.nan, values <= at), weights)[1])
+        estimate = float(_quantiles(values, weights, np.array([level]))[0])
+        return _one(estimate, _mean(np.where(np.isnan(values), np.nan, values <= estimate), weights)[1])
 
     return Quantile((column,), solved, linear=True, studied=False, level=level)
 
@@ -218,8 +218,8 @@ def _quantiles(values: Reals, weights: Reals, levels: Reals) -> Reals:
     ordered, mass = values[held][order], np.maximum.accumulate(np.cumsum(weights[held][order]))
     if not (mass.size and mass[-1] > 0):
         return np.full(levels.size, math.nan)
-    at = np.searchsorted(mass, np.clip(levels, 0.0, 1.0) * mass[-1], side="left")
-    return np.asarray(ordered[np.minimum(at, ordered.size - 1)])
+    index = np.searchsorted(mass, np.clip(levels, 0.0, 1.0) * mass[-1], side="left")
+    return np.asarray(ordered[np.minimum(index, ordered.size - 1)])
 
 
 def _inverse(matrix: Reals, weights: Reals) -> Reals:

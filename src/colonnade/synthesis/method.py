@@ -185,7 +185,7 @@ class Synthesize(Method[SyntheticTable]):
             only=FIELD,
         ),
     ] = 0.0
-    tables: Annotated[
+    n_tables: Annotated[
         int | None,
         Option(
             "How many tables the last round measures (a table may get several of these units); 3.2 for each column by"
@@ -255,7 +255,7 @@ class Synthesize(Method[SyntheticTable]):
         )
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[SyntheticTable]:
-        columns = Columns(column for own in facts.wanted(self.columns).values() for column in own.values())
+        columns = Columns(column for declared in facts.wanted(self.columns).values() for column in declared.values())
         constraints = Constraints.of(self.constraints or (), columns)
         return Chosen(choose(self, facts, roster), constraints)
 
@@ -286,8 +286,8 @@ class Chosen(Procedure[SyntheticTable]):
             " others; rows that break a fact are drawn anew.",
         )
         warning = (f"WARNING: {choice.warning}",) if choice.warning not in ("", choice.because) else ()
-        told = facts if constraints.texts else ()
-        self.notes = (choice.because, *warning, *told, f"Intervals: {choice.intervals}", *choice.procedure.notes)
+        constrained = facts if constraints.texts else ()
+        self.notes = (choice.because, *warning, *constrained, f"Intervals: {choice.intervals}", *choice.procedure.notes)
 
     def run(self, job: Job) -> SyntheticTable:
         warnings = (self.choice.warning,) if self.choice.warning else ()

@@ -178,9 +178,9 @@ class Constraints:
         branches = _branches(Junction(True, self.formulas))
         if branches is not None and not any(map(self._feasible, branches)):
             culprits = [text for text, formula in zip(self.texts, self.formulas, strict=True) if self._alone(formula)]
-            which = f"{culprits[0]!r} contradicts the declared domains" if culprits else "contradict each other"
+            culprit = f"{culprits[0]!r} contradicts the declared domains" if culprits else "contradict each other"
             subject = "" if culprits else "the constraints "
-            raise BadArguments(f"{subject}{which}: no row can satisfy all of {list(self.texts)!r}; take one away.")
+            raise BadArguments(f"{subject}{culprit}: no row can satisfy all of {list(self.texts)!r}; take one away.")
 
     def _alone(self, formula: Formula) -> bool:
         branches = _branches(formula)

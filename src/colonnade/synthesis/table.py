@@ -249,9 +249,9 @@ class SyntheticTable(Result):
         intervals.attrs["withheld"] = {name: why for name, why in lacking.items() if why}
         if not unproven and (lacking != "").any():
             intervals.loc[lacking != "", ["standard_error", "lower", "upper"]] = np.nan
-            some = "" if (lacking != "").all() else f" of {', '.join(map(str, intervals.index[lacking != '']))}"
+            partly = "" if (lacking != "").all() else f" of {', '.join(map(str, intervals.index[lacking != '']))}"
             why = next(reason for reason in lacking if reason)
-            warnings.warn(f"no interval{some}: {why} unproven=True gives intervals all the same.", stacklevel=2)
+            warnings.warn(f"no interval{partly}: {why} unproven=True gives intervals all the same.", stacklevel=2)
         return intervals
 
     def _calibrated(
@@ -349,6 +349,16 @@ class SyntheticTable(Result):
             "simulated": self.simulated,
         }
 
+    @classmethod
+    def about_rows(cls, stated: Mapping[str, Any]) -> str:
+        if not stated["fresh"]:
+            return "Each row imitates a record of the cohort, in random order: check the rows as records of persons."
+        return (
+            "The rows are drawn from a model of what was measured, and none belongs to a record, so there are no"
+            " records behind a row: the rules below are about the cohort, and the bound on epsilon is what protects a"
+            " person."
+        )
+
     # --- what people see -------------------------------------------------------------------------------------------
 
     def _warnings(self) -> tuple[str, ...]:
@@ -368,7 +378,7 @@ class SyntheticTable(Result):
             " domain. Use it like any table; more rows cost nothing.",
             style="lead",
         )
-        said = (*((Text(text=self.because),) if self.because else ()), Text(text=self.intervals, style="soft"))
+        notes = (*((Text(text=self.because),) if self.because else ()), Text(text=self.intervals, style="soft"))
         charts = tuple(
             column_figure(name, marginal, self.measured.get(name))
             for name, marginal in list(marginals.items())[:MOST_CHARTS]
@@ -393,7 +403,7 @@ class SyntheticTable(Result):
             title=title,
             warnings=self._warnings(),
             quality=self._quality(),
-            answer=(lead, *score, *said, *together, *((Items(items=noted),) if noted else ())),
+            answer=(lead, *score, *notes, *together, *((Items(items=noted),) if noted else ())),
             sections=(Section(title="The synthetic columns", blocks=(Figures(figures=charts), *more)),),
             terminal=(Table(title=title, head=("column", "kind", "most common, or the middle half"), rows=typical),),
         )

@@ -141,8 +141,8 @@ class View:
 
     def tables(self) -> tuple[Table, ...]:
         """What a terminal shows."""
-        own = (block for block in self.answer if isinstance(block, Table) and block.terminal)
-        return self.terminal or tuple(own)
+        tables = (block for block in self.answer if isinstance(block, Table) and block.terminal)
+        return self.terminal or tuple(tables)
 
     def figures(self) -> dict[str, Figure]:
         """All figures by their names, in the order in which they are shown.

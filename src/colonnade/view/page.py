@@ -98,13 +98,13 @@ def table(
         return "sentence" if len(cell) > LONG else "words" if len(cell) > SHORT else None
 
     def body(row: Sequence[str]) -> Html:
-        first, *rest = row
+        first, *cells = row
         return tag(
             "tr",
             tag("th", first, scope="row", class_=side(0, first if " " in first else "")),  # a name is not broken
             *(
                 tag("td", cell if isinstance(cell, Html) else prose(cell), class_=side(column, cell))
-                for column, cell in enumerate(rest, start=1)
+                for column, cell in enumerate(cells, start=1)
             ),
         )
 

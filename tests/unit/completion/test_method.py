@@ -29,9 +29,9 @@ from colonnade.secure import ckks
         {"seed": -1},
         {"seed": 1.5},
         {"seed": None},
-        {"rate": "0.1"},
-        {"rate": None},
-        {"rate": math.nan},
+        {"learning_rate": "0.1"},
+        {"learning_rate": None},
+        {"learning_rate": math.nan},
         {"validation": "x"},
         {"dropout": "x"},
         {"dropout": 0.999},
@@ -56,8 +56,8 @@ def test_a_delta_that_cannot_be_is_named() -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    made = Complete(iterations=np.int64(20), rate=np.float64(0.01), parties=["a", "b", "a"])  # type: ignore[arg-type]
-    assert (made.iterations, type(made.iterations), type(made.rate)) == (20, int, float)
+    made = Complete(iterations=np.int64(20), learning_rate=np.float64(0.01), parties=["a", "b", "a"])  # type: ignore[arg-type]
+    assert (made.iterations, type(made.iterations), type(made.learning_rate)) == (20, int, float)
     assert made.parties == ("a", "b")
     assert Complete.from_options(made.options()) == made
 

@@ -46,15 +46,16 @@ def test_every_cell_of_a_table_is_a_figure() -> None:
         "labels": {"a": ["x", "y"], "b": ["1", "2", "3"]},
         "tables": [{"columns": ["a", "b"], "counts": [[1, 20, 30], [4, 50, 60]], "noise_sd": 2.0}],
     }
-    figures = figures_of(result, Rules())
+    figures = figures_of("tables", result, Rules())
     assert [figure.figure for figure in figures][:2] == ["a = x, b = 1", "a = x, b = 2"]
     assert [figure.records for figure in figures] == [1, 20, 30, 4, 50, 60]
 
 
 @pytest.mark.parametrize(
-    ("result", "figures"),
+    ("method", "result", "figures"),
     [
         (
+            "regress",
             {
                 "kind": "regression",
                 "nobs": 40,
@@ -72,6 +73,7 @@ def test_every_cell_of_a_table_is_a_figure() -> None:
             },
         ),
         (
+            "select",
             {"kind": "selection", "nobs": 30, "support": ["age"], "count_sd": 12.0},
             {
                 "the selection (records used)": (30, 12, "cannot be told"),
@@ -79,20 +81,31 @@ def test_every_cell_of_a_table_is_a_figure() -> None:
             },
         ),
         (
+            "presence-total",
             {"kind": "coverage", "n": 500, "total": 12, "noise_sd": 3.0},
             {"blocks of records that are there": (12, 3, "cannot be told")},
         ),
-        ({"kind": "completion", "n": 500, "missing": {"bank": 3}}, {"records completed at bank": (3, 0, "not passed")}),
         (
+            "complete",
+            {"kind": "completion", "n": 500, "missing": {"bank": 3}},
+            {"records completed at bank": (3, 0, "not passed")},
+        ),
+        (
+            "synthesize",
             {"kind": "synthetic-table", "cohort": 500},
             {"the synthetic table (the cohort, a public number)": (500, 0, "passed")},
+        ),
+        (
+            "of a package that is not installed here",
+            {"kind": "horoscope", "n": 9},
+            {"the horoscope (the cohort, a public number)": (9, 0, "not passed")},
         ),
     ],
 )
 def test_a_figure_has_its_own_records_and_their_noise(
-    result: dict[str, Any], figures: dict[str, tuple[float, float, str]]
+    method: str, result: dict[str, Any], figures: dict[str, tuple[float, float, str]]
 ) -> None:
-    listed = figures_of(result, Rules())
+    listed = figures_of(method, result, Rules())
     assert {own.figure: (own.records, own.noise_sd, own.threshold) for own in listed} == figures
 
 

@@ -196,22 +196,22 @@ class SplitNetwork(ABC):
         """(value, gradient of the weights, gradient of the others' sum) of each loss."""
         weights = self.weights_of(state)
 
-        def loss(k: int, own: Any, probe: Array) -> Array:
-            return self.losses((*weights[:k], own, *weights[k + 1 :]), data, rows, others + probe, draws)[k]
+        def loss(k: int, weight: Any, probe: Array) -> Array:
+            return self.losses((*weights[:k], weight, *weights[k + 1 :]), data, rows, others + probe, draws)[k]
 
         slope = jax.value_and_grad(loss, argnums=(1, 2))
-        each = [slope(k, own, jnp.zeros_like(others)) for k, own in enumerate(weights)]
-        return [value for value, _ in each], [move for _, (move, _) in each], [probe for _, (_, probe) in each]
+        slopes = [slope(k, weight, jnp.zeros_like(others)) for k, weight in enumerate(weights)]
+        return [value for value, _ in slopes], [move for _, (move, _) in slopes], [probe for _, (_, probe) in slopes]
 
     def _following(self, state: Any, data: Any, rows: Array, slopes: Array, draws: Any, scale: int = 1) -> list[Any]:
         """The gradient of the weights, of each loss; `slopes` has the first loss alone if no sender needs more."""
         weights = self.weights_of(state)
 
-        def along(k: int, own: Any) -> Array:
-            part, added = self.part((*weights[:k], own, *weights[k + 1 :]), data, rows, draws)
+        def along(k: int, weight: Any) -> Array:
+            part, added = self.part((*weights[:k], weight, *weights[k + 1 :]), data, rows, draws)
             return jnp.sum(part * slopes[-k]) * scale + k * added
 
-        return [jax.grad(along, argnums=1)(k, own) for k, own in enumerate(weights)]
+        return [jax.grad(along, argnums=1)(k, weight) for k, weight in enumerate(weights)]
 
     # --- with noise (Q x weights); `training.py` has the claim ------------------------------------------------------
 

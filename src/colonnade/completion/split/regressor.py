@@ -79,7 +79,7 @@ class Regressor(SplitNetwork):
     def init(
         self,
         words: NDArray[np.uint32],
-        rate: float,
+        learning_rate: float,
         iterations: int,
         means: NDArray[np.floating[Any]] | None = None,
     ) -> State:
@@ -90,7 +90,9 @@ class Regressor(SplitNetwork):
             top = dense(drawing(words, 1), (self.cut, self.hidden, self.outputs), last=0.1)
             if means is not None:
                 top[-1] = (top[-1][0], np.asarray(means, np.float32))
-        return State(bottom, top, self._rested((bottom, top)), np.array([rate, max(iterations, 1)], dtype=np.float32))
+        return State(
+            bottom, top, self._rested((bottom, top)), np.array([learning_rate, max(iterations, 1)], dtype=np.float32)
+        )
 
     @partial(jax.jit, static_argnums=0)
     def _rested(self, layers: tuple[Layers, Layers]) -> Any:

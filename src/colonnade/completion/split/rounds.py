@@ -37,8 +37,8 @@ class Planner:
         recipients: Sequence[str] = (),
     ) -> Stage:
         public: dict[str, Any] = {"facts": self.facts, "roster": self.roster, "discloses": discloses}
-        asked = stage(name, step, requests, reply_bytes=reply_bytes, later=later, recipients=recipients, **public)
-        return replace(asked, audience=audience_of(asked.costs.values()))
+        planned = stage(name, step, requests, reply_bytes=reply_bytes, later=later, recipients=recipients, **public)
+        return replace(planned, audience=audience_of(planned.costs.values()))
 
 
 @dataclass
@@ -231,7 +231,7 @@ class Rounds:
         if not answer["sound"]:
             raise NotEstimable(
                 f"the training of {training.label!r} diverged in round {number} (a loss is not a number, or hidden"
-                " vectors ran away); nothing is returned: choose a smaller rate=, or fewer iterations."
+                " vectors ran away); nothing is returned: choose a smaller learning_rate=, or fewer iterations."
             )
         if answer["losses"]:
             history.losses.append([float(loss) for loss in answer["losses"]])

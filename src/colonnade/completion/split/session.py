@@ -313,7 +313,7 @@ class RegressionSession(Session):
         if leads:
             # The overall mean of a column is a sum over records too, so private training starts in the middle instead.
             means = np.full(outputs.width, 0.5) if training.mu else column_means(y[rows])
-        state = model.init(base, training.rate, training.iterations, means)
+        state = model.init(base, training.learning_rate, training.iterations, means)
         data = Data.of(x, present, np.nan_to_num(y), ~np.isnan(y))
         return cls(training, model, data, rows, watched, y, base, state)
 
@@ -344,20 +344,20 @@ def features(matrix: Matrix, layout: Layout, *, private: bool) -> Floats:
     parts: list[NDArray[np.floating[Any]]] = []
     for name, column in layout.columns.items():
         place = layout.slices[name]
-        values, there = matrix[:, place].astype(np.float64), observed[:, place]
+        values, filled = matrix[:, place].astype(np.float64), observed[:, place]
         if private or not layout.numeric_mask[place.start]:
-            parts.append(np.where(there, 2 * np.nan_to_num(values) - 1, 0.0))
-        elif there.any():
-            seen = values[there]
+            parts.append(np.where(filled, 2 * np.nan_to_num(values) - 1, 0.0))
+        elif filled.any():
+            seen = values[filled]
             scores = np.clip((values - seen.mean()) / max(float(seen.std()), 1e-6), -4.0, 4.0)
             levels, counts = np.unique(seen, return_counts=True)
             middle = (np.cumsum(counts) - counts / 2) / seen.size
             ranks = np.interp(np.nan_to_num(values), levels, 3.4 * middle - 1.7)
-            parts += [np.where(there, np.nan_to_num(scores), 0.0), np.where(there, ranks, 0.0)]
+            parts += [np.where(filled, np.nan_to_num(scores), 0.0), np.where(filled, ranks, 0.0)]
         else:
             parts += [np.zeros_like(values), np.zeros_like(values)]
         if column.missing:
-            parts.append(there[:, :1].astype(np.float64))
+            parts.append(filled[:, :1].astype(np.float64))
     if not parts:
         return np.zeros((len(matrix), 0), dtype=np.float32)
     return np.concatenate(parts, axis=1).astype(np.float32)

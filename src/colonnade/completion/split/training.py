@@ -78,7 +78,7 @@ class Training(ABC):
     batch: int = 128
     hidden: int = 256
     cut: int = 64
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     dropout: float = 0.0
     seed: int = 0
     validation: float = 0.1
@@ -183,9 +183,9 @@ class Training(ABC):
             raise NotEstimable(
                 f"private training of {self.label!r} has fewer records than a batch; choose batch=16, say."
             )
-        each = max(len(rows) // size, 1)
+        count = max(len(rows) // size, 1)
         iterations = number * self.local + np.arange(self.local)
-        epochs, within = np.divmod(iterations, each)
+        epochs, within = np.divmod(iterations, count)
         if self.epochs and epochs[-1] >= self.epochs:
             raise UnsafeRequest(f"all {self.epochs} epochs of {self.label!r} are over; more would cost more.")
         places = within[:, None] * size + np.arange(self.batch) % size

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.audit.attack import DELTA, NEIGHBOURS, Attack, Setting
-from colonnade.audit.bounds import PrivacyProfile, power
+from colonnade.audit.bounds import PrivacyProfile
 from colonnade.audit.claims import claimed_curve, small_consortium
-from colonnade.audit.mechanism import Audit, AuditResult
-from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
+from colonnade.audit.mechanism import Audit, AuditResult, presence_audit
+from colonnade.audit.planted import MEMBERS, NOTHING, Planted
 from colonnade.data.column import Column, Columns
 from colonnade.models.glm.private import STEPS, NoisyScores, PrivateScores, UnitSums
 from colonnade.models.glm.private_fit import NoisyInformation, NoisyVariation, PrivateGeneralizedFit
@@ -118,17 +118,17 @@ def corner_score(layout: NoisyScores, event: float = 1.0) -> Integers:
 
 def _shared(chosen: NoisyScores, event: float) -> dict[str, Integers]:
     """What the parties share of the corner record."""
-    there = np.ones(1, dtype=bool)
+    present = np.ones(1, dtype=bool)
     own = {party: sum(feature.party == party for feature in chosen.features) for party in chosen.parties}
     return {
-        party: chosen.quantised(party, np.ones((1, own[party])), there, np.full(1, event), SimulatedRandomness(0))
+        party: chosen.quantised(party, np.ones((1, own[party])), present, np.full(1, event), SimulatedRandomness(0))
         for party in chosen.parties
     }
 
 
-def scores_audit(made: PrivateScores, claim: PrivacyProfile, *, runs: int, planted: Planted = NOTHING) -> Audit[bool]:
-    noises = [(made.layout.mu, MEMBERS, corner_score(made.layout))] * made.layout.rounds
-    return _audit([*noises, *_sums(made.sums, made.mus)], claim, runs=runs, planted=planted)
+def scores_audit(scores: PrivateScores, claim: PrivacyProfile, *, runs: int, planted: Planted = NOTHING) -> Audit[bool]:
+    noises = [(scores.layout.mu, MEMBERS, corner_score(scores.layout))] * scores.layout.rounds
+    return _audit([*noises, *_sums(scores.sums, scores.mus)], claim, runs=runs, planted=planted)
 
 
 def corner_matrix(layout: NoisyInformation, event: float = 1.0) -> Integers:
@@ -168,16 +168,16 @@ def poisson_for_audit() -> PrivateGeneralizedFit:
 
 
 def fit_audit(
-    made: PrivateGeneralizedFit, claim: PrivacyProfile, *, runs: int, planted: Planted = NOTHING, event: float = 1.0
+    fit: PrivateGeneralizedFit, claim: PrivacyProfile, *, runs: int, planted: Planted = NOTHING, event: float = 1.0
 ) -> Audit[bool]:
     noises = [
         (stages.layout.mu, MEMBERS, corner_score(stages.layout, event))
-        for stages in (made.first, made.last, made.check)
+        for stages in (fit.first, fit.last, fit.check)
         for _ in range(stages.layout.rounds)
     ]
-    matrices = (made.information.layout, *([made.variation.layout] if made.variation else []))
+    matrices = (fit.information.layout, *([fit.variation.layout] if fit.variation else []))
     noises += [(layout.mu, MEMBERS, corner_matrix(layout, event)) for layout in matrices]
-    return _audit([*noises, *_sums(made.sums, made.mus)], claim, runs=runs, planted=planted)
+    return _audit([*noises, *_sums(fit.sums, fit.mus)], claim, runs=runs, planted=planted)
 
 
 def _sums(sums: Mapping[str, UnitSums], mus: Mapping[str, int]) -> list[tuple[int, int, Integers]]:
@@ -206,6 +206,4 @@ def _audit(
             total += present * float(np.sum(shift.astype(float) ** 2)) / (2 * mu)
         return total / separation
 
-    factor = 1.4 if planted.nothing else planted.effective
-    stated = power(claim, shift=separation, sd=1.0, factor=factor, runs=runs, selections=SELECTIONS)
-    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=DELTA, runs=runs, stated_power=stated)
+    return presence_audit(run_many, claim, shift=separation, sd=1.0, delta=DELTA, runs=runs, planted=planted)

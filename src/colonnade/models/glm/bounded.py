@@ -213,14 +213,14 @@ def bounded_mean(family: Family, largest: int) -> BoundedMean:
 
 def edges(largest: int) -> list[int]:
     """0, 1, ..., 8, and from there on four to a doubling."""
-    found = [value for value in range(9) if value <= largest]
+    starts = [value for value in range(9) if value <= largest]
     value, step = 8, 2
     while value + step <= largest:
         for _ in range(4):
             value += step
-            found += [value] if value <= largest else []
+            starts += [value] if value <= largest else []
         step *= 2
-    return found
+    return starts
 
 
 def density(point: Vector, cap: int) -> Vector:

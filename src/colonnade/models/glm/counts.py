@@ -63,11 +63,11 @@ class Counts:
     def _tail(self) -> tuple[int, float, float]:
         """(u, records above it, q): counts less u are taken as geometric with this ratio. u is the largest that enough
         records are above, and q follows from their mean within what is seen, one deviation of its noise added."""
-        above = np.array([float(self.told[at + 1 :].sum()) for at in range(len(self.edges))])
+        above = np.array([float(self.told[index + 1 :].sum()) for index in range(len(self.edges))])
         enough = np.flatnonzero(above > max(TAIL * self.total, 10 * self.noise))
-        at = int(enough[-1]) if len(enough) else 0
-        start, records = self.edges[at], max(above[at], self.noise, 1.0)
-        window = np.flatnonzero(self._kept & (np.arange(len(self.edges)) > at))
+        index = int(enough[-1]) if len(enough) else 0
+        start, records = self.edges[index], max(above[index], self.noise, 1.0)
+        window = np.flatnonzero(self._kept & (np.arange(len(self.edges)) > index))
         beyond = self.middle[window] - start
         length = max(2, int(2 * self.middle[window[-1]] - self.edges[window[-1]]) - start) if len(window) else 2
         mean = (float(self.told[window] @ beyond) + self.noise * float(np.linalg.norm(beyond))) / records

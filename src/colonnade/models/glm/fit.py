@@ -255,14 +255,14 @@ def verdict(remarks: Remarks, width: int, *, weighed: bool) -> str:
     records, complete = sum(remarks.counts), remarks.counts[-1]
     serious = []
     if complete == records:
-        said = "Valid: every record with the response is complete."
+        sentence = "Valid: every record with the response is complete."
     elif weighed:
-        said = (
+        sentence = (
             "Valid if whether a record has all blocks depends on nothing but the response holder's columns:"
             f" {number(complete)} complete records, weighed to stand for {number(records)}."
         )
     else:
-        said = (
+        sentence = (
             f"Valid if records are missing completely at random: {number(complete)} complete records of"
             f" {number(records)}."
         )
@@ -278,4 +278,4 @@ def verdict(remarks: Remarks, width: int, *, weighed: bool) -> str:
         )
     if remarks.capped > CAPPED_SHARE * complete:
         serious.append(f"{remarks.capped / complete:.1%} of the complete records have a weight beyond {CAP:g}")
-    return f"Not valid for inference: {'; '.join(serious)}." if serious else said
+    return f"Not valid for inference: {'; '.join(serious)}." if serious else sentence

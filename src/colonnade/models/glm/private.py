@@ -299,11 +299,11 @@ class NoisyScores(ScoreLayout):
         return own if self.family == "binomial" else np.clip(own, 0, self.cap) * (2.0 / self.cap) - 1.0
 
     def _row(self, party: str, values: NDArray[np.float64], randomness: Randomness) -> NDArray[np.int64]:
-        at = [place - 1 for place in self.place(party).tolist() if place]
-        shown = (values - np.array(self.centres)[at]) * np.array(self.units)[at]
+        columns = [place - 1 for place in self.place(party).tolist() if place]
+        shown = (values - np.array(self.centres)[columns]) * np.array(self.units)[columns]
         bound = self.norms[1 + self.parties.index(party)]
         rows = np.zeros(values.shape, dtype=np.int64)
-        if at and bound > 0:
+        if columns and bound > 0:
             rows = quantize(shown, gamma=self.gamma, clip=bound, entry=1.0, randomness=randomness)
         if party != self.response_party:
             return rows
@@ -396,7 +396,7 @@ class UnitSums:
         facts = self.layout.facts
         kinds = [facts.column(self.layout.features[place].column).kind for place in self.own]
         category = [self.layout.features[place].category for place in self.own]
-        return [at for at, kind in enumerate(kinds) if category[at] is None and kind != "binary"]
+        return [index for index, kind in enumerate(kinds) if category[index] is None and kind != "binary"]
 
     @property
     def responds(self) -> bool:
@@ -445,26 +445,26 @@ class UnitSums:
         return np.asarray(np.clip(rounded, -STEPS, STEPS).sum(axis=0), dtype=np.int64)
 
 
-def units_of(layout: NoisyScores, told: Mapping[str, NDArray[np.int64]], mus: Mapping[str, int]) -> Units:
+def units_of(layout: NoisyScores, released: Mapping[str, NDArray[np.int64]], mus: Mapping[str, int]) -> Units:
     """Post-processing of the sums. A category that is not above two deviations of the noise is not used. Rows are
     clipped at `KEPT_SQUARE` times their expected squares."""
     n, width = layout.facts.n, layout.width - 1
     centres, variances, counts = np.zeros(width), np.zeros(width), {}
     balance, response = 0.5, None
-    for party, sums in told.items():
+    for party, sums in released.items():
         shape = UnitSums(layout, party)
         totals, noise = np.asarray(sums, dtype=np.float64) / STEPS, math.sqrt(2 * mus[party]) / STEPS
         place = len(shape.own) + len(shape.numbers)
         counts[party] = min(max(float(totals[place]), 1.0), float(n)) if layout.complete else float(n)
         means, unsure = totals / counts[party], 2 * noise / counts[party]
         squares = dict(zip(shape.numbers, means[len(shape.own) : place], strict=True))
-        for at, place in enumerate(shape.own):
+        for index, place in enumerate(shape.own):
             if layout.features[place].category is None:
-                centres[place] = np.clip(means[at], -1.0, 1.0)
-                spread = squares.get(at, 1.0) - centres[place] ** 2
+                centres[place] = np.clip(means[index], -1.0, 1.0)
+                spread = squares.get(index, 1.0) - centres[place] ** 2
                 variances[place] = min(max(spread, unsure, 1e-4), 1.0)
-            elif means[at] > unsure:
-                centres[place] = min(means[at], 1.0)
+            elif means[index] > unsure:
+                centres[place] = min(means[index], 1.0)
                 variances[place] = centres[place] * (1 - centres[place])
         if shape.responds and layout.family == "poisson":
             records = totals[len(shape.own) + len(shape.numbers) + layout.complete :]
@@ -475,7 +475,8 @@ def units_of(layout: NoisyScores, told: Mapping[str, NDArray[np.int64]], mus: Ma
     scales = np.where(variances > 0, np.maximum(variances, LEAST_VARIANCE) ** -0.5, 0.0)
     squared = scales**2 * variances
     parts = [
-        KEPT_SQUARE * float(squared[[at - 1 for at in layout.place(p).tolist() if at]].sum()) for p in layout.parties
+        KEPT_SQUARE * float(squared[[index - 1 for index in layout.place(p).tolist() if index]].sum())
+        for p in layout.parties
     ]
     length = math.sqrt(1 + sum(parts))
     norms = np.sqrt([1.0, *parts]) / length * (1 - 1e-9)
@@ -574,8 +575,8 @@ class PrivateScores:
         self.budget, mu, self.mus = None, 0, dict.fromkeys(self.sums, 0)
         if epsilon is not None:
             releases = units_releases(self.sums, UNITS_SHARE)
-            one = noiseless.release(1, colluders=colluders(roster, view))
-            releases["scores"] = Skellams(one, count=rounds, share=1 - UNITS_SHARE)
+            single = noiseless.release(1, colluders=colluders(roster, view))
+            releases["scores"] = Skellams(single, count=rounds, share=1 - UNITS_SHARE)
             self.budget = Calibration(releases, epsilon=epsilon, delta=delta, relation=relation, bracket=(1e-3, 1e6))
             mu, self.mus = int(self.budget["scores"]), {party: int(self.budget[party]) for party in self.sums}
         self.layout = layout = replace(noiseless, mu=mu)
@@ -613,8 +614,8 @@ class PrivateScores:
 
     def fit(self, job: Job) -> tuple[float, Vector]:
         """(intercept, coefficients of features)."""
-        told = {party: np.asarray(sums) for party, sums in job.ask(self.tell).items()}
-        units = units_of(self.layout, told, self.mus)
+        released = {party: np.asarray(sums) for party, sums in job.ask(self.tell).items()}
+        units = units_of(self.layout, released, self.mus)
         turns = iter(range(self.layout.rounds))
         return descent(
             self.layout, units, lambda coefficients: self.rounds.score(job, next(turns), coefficients, units)
@@ -632,7 +633,7 @@ def descent(layout: NoisyScores, units: Units, score: Callable[[Vector], Vector]
     noise = layout.noise_sd * units.length / math.sqrt(layout.rounds)
     # About the centres, where the intercept has least to do with the other coefficients.
     point = np.append(math.log(balance / (1 - balance)), np.zeros(layout.width - 1))
-    kept = []
+    points = []
     for turn in range(layout.rounds):
         slopes = np.append(1.0, units.scales * units.variances) * (DAMPING * n * mean_slope(layout, point, units))
         rates = slopes / np.maximum(slopes**2 + noise**2, 1e-300)
@@ -641,8 +642,8 @@ def descent(layout: NoisyScores, units: Units, score: Callable[[Vector], Vector]
         plain[0] -= float(point[1:] @ units.centres)
         point = point + rates * score(plain)
         if turn >= layout.rounds // 2:
-            kept.append(point)
-    mean = np.mean(kept, axis=0)
+            points.append(point)
+    mean = np.mean(points, axis=0)
     return float(mean[0] - mean[1:] @ units.centres), mean[1:]
 
 

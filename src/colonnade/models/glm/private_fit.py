@@ -327,7 +327,7 @@ class PrivateGeneralizedFit(Procedure[Regression]):
     def releases(self, colluders: int) -> list[Cost]:
         return [
             *(sums.cost(self.mus[party]) for party, sums in self.sums.items()),
-            *(one for stages in self.rounds for one in stages.layout.releases(colluders)),
+            *(cost for stages in self.rounds for cost in stages.layout.releases(colluders)),
         ]
 
     def _counted(self) -> tuple[str, ...]:
@@ -378,8 +378,8 @@ class PrivateGeneralizedFit(Procedure[Regression]):
         return self.first.layout.width
 
     def run(self, job: Job) -> Regression:
-        told = {party: np.asarray(sums) for party, sums in job.ask(self.tell).items()}
-        units = self.units(told)
+        released = {party: np.asarray(sums) for party, sums in job.ask(self.tell).items()}
+        units = self.units(released)
         estimate = self.estimate(
             units,
             lambda turn, point: self.first.score(job, turn, point, units),
@@ -390,11 +390,11 @@ class PrivateGeneralizedFit(Procedure[Regression]):
         )
         return self.result(job, units, estimate).with_costs(job.plan)
 
-    def units(self, told: Mapping[str, NDArray[np.int64]]) -> Units:
+    def units(self, released: Mapping[str, NDArray[np.int64]]) -> Units:
         """Those of the sums, with each party's rows clipped at d + WIDE sqrt(2 d), d their expected square: that of so
         many deviations for normal features. An offset is not in the rows, and a count is cut where little is lost."""
         layout = self.first.layout
-        units = units_of(layout, told, self.mus)
+        units = units_of(layout, released, self.mus)
         offset = [feature.column == self.offset for feature in layout.features]
         units = replace(units, scales=np.where(offset, 0.0, units.scales))
         expected = self._expected(units)
@@ -489,17 +489,17 @@ class PrivateGeneralizedFit(Procedure[Regression]):
 
     def _doubts(self, units: Units, complete: float, width: int) -> tuple[str, ...]:
         """Of a response that is a count."""
-        told = units.response
-        if told is None:
+        response = units.response
+        if response is None:
             return ()
         doubts = []
-        if told.excess(units.cap) > EXCESS * told.deviation(self._noise(units.length, units.cap)[0]):
+        if response.excess(units.cap) > EXCESS * response.deviation(self._noise(units.length, units.cap)[0]):
             doubts.append(
                 f"counts beyond {units.cap}, which count as {units.cap}, are too many; a regression of their logarithm"
                 " (family='gaussian') has no such limit"
             )
-        if min(complete, told.total) * told.mean < RECORDS_EACH * width:
-            doubts.append(f"counts of about {told.mean:.2g} on average are too few for {width} coefficients")
+        if min(complete, response.total) * response.mean < RECORDS_EACH * width:
+            doubts.append(f"counts of about {response.mean:.2g} on average are too few for {width} coefficients")
         return tuple(doubts)
 
     def coefficients(self, units: Units, estimate: Estimate) -> tuple[Vector, Matrix]:
@@ -549,16 +549,18 @@ class PrivateGeneralizedFit(Procedure[Regression]):
         )
 
     def _remarks(self, units: Units, estimate: Estimate) -> tuple[str, ...]:
-        said = [f"Privacy noise has about {estimate.noise_share / (1 + estimate.noise_share):.0%} of the variances."]
+        remarks = [f"Privacy noise has about {estimate.noise_share / (1 + estimate.noise_share):.0%} of the variances."]
         if units.response is not None:
-            said.append(f"Counts beyond {units.cap} count as {units.cap}, with the mean that a Poisson count then has.")
-            said.append(f"Residuals vary {estimate.dispersion:.1f} times as much as those of a Poisson model.")
+            remarks.append(
+                f"Counts beyond {units.cap} count as {units.cap}, with the mean that a Poisson count then has."
+            )
+            remarks.append(f"Residuals vary {estimate.dispersion:.1f} times as much as those of a Poisson model.")
         if not (estimate.used[1:] | (self._known != 0)).all():
-            said.append(
+            remarks.append(
                 "Categories whose share of the records is not above the noise have no coefficient: they count as the"
                 " first category of their column."
             )
-        return tuple(said)
+        return tuple(remarks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -607,9 +609,9 @@ def steadied(opened: Matrix, information: Matrix, noise: float) -> Matrix:
     ratio = max(float(np.trace(opened) / np.trace(information)), 1.0)
     apart = opened - ratio * information
     size = float(np.sum(apart**2))
-    kept = max(0.0, 1 - noise**2 * len(apart) ** 2 / size) if size else 0.0
+    share = max(0.0, 1 - noise**2 * len(apart) ** 2 / size) if size else 0.0
     root = np.linalg.cholesky(information)
-    within = np.linalg.solve(root, np.linalg.solve(root, (ratio * information + kept * apart).T).T)
+    within = np.linalg.solve(root, np.linalg.solve(root, (ratio * information + share * apart).T).T)
     values, vectors = np.linalg.eigh((within + within.T) / 2)
     return np.asarray(root @ vectors @ np.diag(np.maximum(values, ratio / 2)) @ vectors.T @ root.T)
 

@@ -74,19 +74,8 @@ class GeneralizedRegression(Regression):
         What a row lacks of the covariates is taken as normal given what it shows, with the weighted covariance of the
         records used. The offset's column must be there and filled.
         """
-        values = np.delete(self._encoded(frame), self.target, axis=1)
-        covariates = np.delete(np.arange(len(self.features)), self.target)
-        mean, sigma = self.mu[covariates], self.sigma[np.ix_(covariates, covariates)]
-        slopes = self.params.to_numpy()
-        predictor, variance = np.full(len(frame), slopes[0]), np.zeros(len(frame))
-        masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
-        for pattern, mask in enumerate(masks):
-            rows, seen, lost = index.reshape(-1) == pattern, np.flatnonzero(mask), np.flatnonzero(~mask)
-            toward = np.linalg.solve(sigma[np.ix_(seen, seen)], sigma[np.ix_(seen, lost)])
-            filled = mean[lost] + (values[np.ix_(rows, seen)] - mean[seen]) @ toward
-            left = sigma[np.ix_(lost, lost)] - sigma[np.ix_(lost, seen)] @ toward
-            predictor[rows] += values[np.ix_(rows, seen)] @ slopes[1 + seen] + filled @ slopes[1 + lost]
-            variance[rows] = slopes[1 + lost] @ left @ slopes[1 + lost]
+        design, variance = self._completed(frame)
+        predictor = design @ self.params.to_numpy()
         if self.offset is not None:
             if self.offset not in frame.columns:
                 raise UnknownColumn(f"the frame has no column {self.offset!r}, the offset of the model; add it.")

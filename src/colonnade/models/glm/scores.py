@@ -38,7 +38,7 @@ from colonnade.models.glm.newton import MOST_ROUNDS, Evaluation, Family
 from colonnade.models.glm.proof import ScoreProof
 from colonnade.models.glm.weights import PROJECTED, CompleteWeights, complete_weights, equal_weights
 from colonnade.privacy.cost import Cost, Unbounded
-from colonnade.secure.bgw import Product, cross, gram, lift, multiply, open_product, recombine, reshare
+from colonnade.secure.bgw import Product, cross, gram, lift, multiply, recombine, reshare
 from colonnade.secure.claims import Factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues, primes_for
@@ -484,13 +484,8 @@ class ScoreLayout(FilledRecords, HeldNoise):
             raise UnsafeRequest("a round is opened under its own number.")
         self.put_away(me, len(self.chunks) - 1)
         chunks = [self._sums(me, chunk) for chunk in range(len(self.chunks))]
-        noise, opened, start = self.held_noise(me), [], 0
-        for part in (functools.reduce(Product.__add__, each) for each in zip(*chunks, strict=True)):
-            stop = start + part.shape[0]
-            drawn = {member: np.ascontiguousarray(shares[:, start:stop]) for member, shares in noise.items()}
-            opened.append(open_product(part, noise=drawn, parties=me.roster.names))
-            start = stop
-        return np.concatenate(opened, axis=1)
+        sums = (functools.reduce(Product.__add__, of_chunks) for of_chunks in zip(*chunks, strict=True))
+        return self.with_noise(me, number, sums, self.held_noise(me))
 
     def _sums(self, me: Party, chunk: int) -> list[Product]:
         """What a chunk adds to the parts of what is opened. X' W X is symmetric; that a holder's share of it is so too
@@ -503,7 +498,7 @@ class ScoreLayout(FilledRecords, HeldNoise):
         matrix = cross(self.field, columns, weighted).symmetric().upper()
         return [matrix, cross(self.field, columns, residual).flat()]
 
-    def held(self, me: Party, what: str) -> dict[str, Residues]:
+    def held(self, me: Party, what: str, number: int = 0) -> dict[str, Residues]:
         shares: dict[str, Residues] = self._recall(me, what)
         return shares
 

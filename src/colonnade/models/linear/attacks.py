@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.audit.attack import DELTA, NEIGHBOURS, Attack, Setting
-from colonnade.audit.bounds import PrivacyProfile, power
+from colonnade.audit.bounds import PrivacyProfile
 from colonnade.audit.claims import claimed_curve
-from colonnade.audit.mechanism import Audit, AuditResult
-from colonnade.audit.planted import NOTHING, SELECTIONS, Planted
+from colonnade.audit.mechanism import Audit, AuditResult, presence_audit
+from colonnade.audit.planted import NOTHING, Planted
 from colonnade.models.linear.private import own_sensitivity
 from colonnade.privacy.cost import Gaussian
 from colonnade.privacy.noise import discrete_gaussian
@@ -56,6 +56,4 @@ def own_moments_audit(
         noise = discrete_gaussian(randomness, sigma, runs * shift.size).reshape(runs, -1)
         return np.asarray((noise + shift * present) @ direction)
 
-    factor = 1.4 if planted.nothing else planted.factor
-    stated = power(claim, shift=1.0, sd=level, factor=factor, runs=runs, selections=SELECTIONS)
-    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+    return presence_audit(run_many, claim, shift=1.0, sd=level, delta=delta, runs=runs, planted=planted)

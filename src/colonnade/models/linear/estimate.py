@@ -163,13 +163,7 @@ class Observed(Sample):
 
     @classmethod
     def of(cls, moments: MomentsResult, *, response: str, columns: Mapping[str, Column], gamma: int) -> Observed:
-        names = tuple(feature.name for feature in moments.features)
-        patterns = []
-        for entries, gram in zip(moments.entries, moments.grams, strict=True):
-            if gram[0, 0] > 0.5:
-                shown = np.array([names.index(name) for name in entries[1:]], dtype=np.intp)
-                patterns.append(Pattern(shown, float(gram[0, 0]), gram[0, 1:], gram[1:, 1:]))
-        data = PatternStatistics(names, tuple(patterns))
+        data = moments.sufficient()
         _, variance = data.available()
         constant = variance < COARSE / gamma**2
         if any(feature.column == response for feature in itertools.compress(moments.features, constant)):
@@ -182,7 +176,7 @@ class Observed(Sample):
             response=response,
             data=data.only(np.flatnonzero(~constant)),
             features=tuple(itertools.compress(moments.features, ~constant)),
-            dropped=tuple(itertools.compress(names, constant)),
+            dropped=tuple(itertools.compress(data.names, constant)),
             columns=columns,
             parties=moments.parties,
             patterns=tuple((mask, round(count)) for mask, count in blocks.items() if count > 0.5),

@@ -102,7 +102,7 @@ class FactoredMoments:
 
     def behind(self) -> dict[tuple[int, int], Matrix]:
         """The moments of w over the records behind S_AB, as they count there: W_A or M_AB."""
-        return self.pairs() | {(a, a): own for a, own in enumerate(self.weighted)}
+        return self.pairs() | {(a, a): gram for a, gram in enumerate(self.weighted)}
 
     def without_faint_products(self, *, least: float = CLEAR) -> FactoredMoments:
         """Only the products that vary by more than the noise, given (1, w) and the products before them, in every W_A:
@@ -247,10 +247,10 @@ def sound(data: FactoredMoments, apart: Sequence[tuple[int, int]] = ()) -> tuple
     count = float(total[0, 0])
     least = max(math.sqrt(head) * max(data.weighted_sd, data.own_sd), 1e-9 * count)
     weighted = tuple(
-        own
-        if a not in far and np.linalg.eigvalsh(own)[0] > 0
-        else _positive(total, least) * max(float(own[0, 0]), least) / count
-        for a, own in enumerate(data.weighted)
+        gram
+        if a not in far and np.linalg.eigvalsh(gram)[0] > 0
+        else _positive(total, least) * max(float(gram[0, 0]), least) / count
+        for a, gram in enumerate(data.weighted)
     )
     data = replace(data, weighted=weighted)
     law, blocks = factors(data), consecutive(data.widths)
@@ -273,9 +273,9 @@ def sound(data: FactoredMoments, apart: Sequence[tuple[int, int]] = ()) -> tuple
     mu = np.concatenate([law.mean, slopes[0] + law.mean @ slopes[1:]])
     slopes = np.vstack([mu[x] - law.mean @ inner, inner])
     changed = sigma[w, w] - law.covariance
-    own = tuple(m + np.pad(changed * count / len(data.own), ((1, 0), (1, 0))) for m in data.own)
+    gram = tuple(m + np.pad(changed * count / len(data.own), ((1, 0), (1, 0))) for m in data.own)
     return (
-        _with_law(replace(data, own=own), slopes, sigma[x, x] - inner.T @ sigma[w, x]),
+        _with_law(replace(data, own=gram), slopes, sigma[x, x] - inner.T @ sigma[w, x]),
         Repair(hidden, close, tuple(apart), not (definite or apart), shrunk),
     )
 
@@ -293,7 +293,7 @@ def _shrunk(matrix: Matrix, floor: float) -> tuple[Matrix, float]:
 
 
 def _definite(data: FactoredMoments) -> bool:
-    return all(np.linalg.eigvalsh(own)[0] > 0 for own in (data.total(), *data.weighted))
+    return all(np.linalg.eigvalsh(gram)[0] > 0 for gram in (data.total(), *data.weighted))
 
 
 def _positive(matrix: Matrix, least: float) -> Matrix:
@@ -452,7 +452,7 @@ def _gradient(data: FactoredMoments, law: Factors, v: Vector, others: NDArray[np
         np.zeros((many, len(data.own), head, head)),
         np.zeros((many, len(blocks), head, head)),
     )
-    solved = {a: cho_factor(own) for a, own in enumerate(data.weighted)}
+    solved = {a: cho_factor(gram) for a, gram in enumerate(data.weighted)}
     shown = [data.shown(mask) for mask in data.masks]
     across = np.ones_like(law.residual)
     for block in blocks:

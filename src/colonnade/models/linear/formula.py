@@ -222,7 +222,7 @@ class FormulaDesign:
         design: dict[str, Terms] = {}
         for structure in spec.structure:
             for scoped in structure.scoped_terms:
-                factors = [self._factor(own.factor.factor.expr, reduced=own.reduced) for own in scoped.factors]
+                factors = [self._factor(part.factor.factor.expr, reduced=part.reduced) for part in scoped.factors]
                 # formulaic lets the first factor vary fastest
                 for parts in itertools.product(*reversed(factors)):
                     name = ":".join(name for name, _ in reversed(parts)) or "const"
@@ -260,8 +260,8 @@ class FormulaDesign:
         return [(expression, self._polynomial(inner))]
 
     def _categories(self, column: Column, *, reduced: bool) -> list[tuple[str, Terms]]:
-        own = [feature for feature in self.declared.values() if feature.column == column.name]
-        indicators: list[tuple[str, Terms]] = [(feature.name, {((feature.name, 1),): 1.0}) for feature in own]
+        declared = [feature for feature in self.declared.values() if feature.column == column.name]
+        indicators: list[tuple[str, Terms]] = [(feature.name, {((feature.name, 1),): 1.0}) for feature in declared]
         if reduced:
             return indicators
         assert column.categories is not None
@@ -323,8 +323,8 @@ class FormulaDesign:
 
     def holders(self, terms: Iterable[Exponents]) -> tuple[str, ...]:
         """The parties whose columns a polynomial is made of."""
-        own = {self.declared[name].party for monomial in terms for name, _ in monomial}
-        return tuple(party for party in self.parties if party in own)
+        parties = {self.declared[name].party for monomial in terms for name, _ in monomial}
+        return tuple(party for party in self.parties if party in parties)
 
     def evaluated(self, frame: pd.DataFrame) -> Matrix:
         """The design and then the response of a table; NaN where a cell that is needed is empty or not there."""
@@ -496,7 +496,7 @@ class FormulaFit(Procedure[Regression]):
         """A column of the design in its own units, with those who hold its factors."""
         terms = self.design.value(name) if name == self.design.response else self.design.design[name]
         holders = self.design.holders(terms)
-        first = next((own for monomial in terms for own, _ in monomial), name)
+        first = next((feature for monomial in terms for feature, _ in monomial), name)
         return Feature(name, " x ".join(holders), self.design.declared[first].column, None, 0.0, 1.0)
 
 

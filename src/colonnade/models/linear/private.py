@@ -186,7 +186,7 @@ class PrivateFit(Procedure[Regression]):
         local = self._own_stages(roster)
         self.presence, self.own, self.weighted = local
         joint = () if self.moments is None else self.moments.stages
-        self.stages = (*self.scales.stages, *(one for one in local if one.costs), *joint)
+        self.stages = (*self.scales.stages, *(stage for stage in local if stage.costs), *joint)
         self.notes = (
             *forecast.correlations(
                 noise_sd=self.gram_sd,
@@ -268,8 +268,8 @@ class PrivateFit(Procedure[Regression]):
         layout = self.weighed(layout, spread, patterns, np.asarray(own["logits"], dtype=np.float64))
         heavy, gram = np.zeros((0, layout.head, layout.head)), np.zeros((layout.head, layout.head))
         if self.moments is not None:
-            told = job.ask(self.weighted, layout=layout.to_dict())[self.response_party]
-            heavy = np.asarray(told, dtype=np.float64) / self.gamma**2
+            released = job.ask(self.weighted, layout=layout.to_dict())[self.response_party]
+            heavy = np.asarray(released, dtype=np.float64) / self.gamma**2
             chosen = {name: plain(getattr(layout, name)) for name in layout.adaptive}
             gram = self.moments.run(job, chosen)
         result = self.result(self.assembled(layout, spread, gram, patterns, heavy), simulated=job.simulated)
@@ -534,7 +534,7 @@ class PrivateFit(Procedure[Regression]):
     def _enough(self, rough: float, data: FactoredMoments, apart: Sequence[tuple[int, int]] = ()) -> float:
         """By the plan's rule for the records that are shared. Where it sees no excess, the columns are closer than it
         assumes, and what was measured decides; that is not asked first, because noise makes an eigenvalue smaller."""
-        shared = [float(both[0, 0]) for pair, both in data.pairs().items() if not {pair, pair[::-1]} & set(apart)]
+        shared = [float(gram[0, 0]) for pair, gram in data.pairs().items() if not {pair, pair[::-1]} & set(apart)]
         excess = self._excess(min(shared, default=float(self.facts.n)))
         return forecast.enough(self.epsilon, excess if excess > 1 else rough / ROUGH)
 
@@ -608,12 +608,12 @@ def _presence_cost(public: Public, *, layout: dict[str, Any]) -> Cost:
         " without empty cells" if any(public.facts.owner(name) == public.party for name in statistic.filled) else ""
     )
     mine = public.party == statistic.response_party
-    told = Unbounded(
+    disclosed = Unbounded(
         "presence",
         f"which pseudonymous records a party has{complete}, to the {'other parties' if mine else 'response holder'}",
         audience=", ".join(statistic.others) if mine else statistic.response_party,
     )
-    return compose([told, *([] if mine else _local_costs(public, layout, LOCAL))])
+    return compose([disclosed, *([] if mine else _local_costs(public, layout, LOCAL))])
 
 
 @step(cost=_presence_cost)

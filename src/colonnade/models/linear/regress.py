@@ -10,7 +10,7 @@ again (`statistics/gaussian_em.py`). Valid if records are missing at random. Wit
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
@@ -162,31 +162,9 @@ class Regress(Method[Regression]):
     verify: Verify = True
 
     @classmethod
-    def from_formula(
-        cls,
-        formula: str,
-        *,
-        epsilon: float | None = None,
-        delta: float = 1e-6,
-        missing: Missing = "combined",
-        clip_quantile: float = 0.98,
-        gamma: int = 2**20,
-        minimum_joint: int = 10,
-        clusters: str | None = None,
-        weights: str | None = None,
-    ) -> Regress:
+    def from_formula(cls, formula: str, **options: Any) -> Regress:
         """`Regress.from_formula("sbp ~ age + bmi * smoker + C(region)")`; each column's party is found by itself."""
-        return cls(
-            formula=formula,
-            epsilon=epsilon,
-            delta=delta,
-            missing=missing,
-            clip_quantile=clip_quantile,
-            gamma=gamma,
-            minimum_joint=minimum_joint,
-            clusters=clusters,
-            weights=weights,
-        )
+        return cls(formula=formula, **options)
 
     def check(self) -> None:
         check_budget(self.epsilon, self.delta)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -16,10 +17,10 @@ from colonnade.codec import plain
 from colonnade.data.column import Column
 from colonnade.data.spreadsheet import csv_text
 from colonnade.errors import UnknownColumn
-from colonnade.federation.method import Result
+from colonnade.federation.method import Counted, Result
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
-from colonnade.formatting import counted, number, share
+from colonnade.formatting import counted, number, of_exactly, share
 from colonnade.models.linear.diagnostics import DELTAS, LackingRecords, independence, sensitivity
 from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.inference import Inference, Prediction
@@ -68,13 +69,13 @@ class Sample:
         centre = np.array([feature.centre for feature in self.features])
         half = np.array([feature.half for feature in self.features])
         others = np.delete(np.arange(len(centre)), self.target)
-        own = coefficients.in_units(centre[others], half[others], (centre[self.target], half[self.target]))
+        in_units = coefficients.in_units(centre[others], half[others], (centre[self.target], half[self.target]))
         # A density in own units is the density of features divided by the scales of what a record shows.
         owner = np.array([self.parties.index(feature.party) for feature in self.features])
         moved = sum(count * float(np.log(half[np.array(mask)[owner]]).sum()) for mask, count in self.patterns)
         return Regression(
-            **{own.name: getattr(self, own.name) for own in fields(Sample)},
-            **_estimates(own),
+            **{in_units.name: getattr(self, in_units.name) for in_units in fields(Sample)},
+            **_estimates(in_units),
             loglik=fit.loglik - moved,
             nobs=sum(count for _, count in self.patterns),
             trace=tuple(value - moved for value in fit.trace),
@@ -84,14 +85,14 @@ class Sample:
         )
 
 
-def _estimates(own: Coefficients) -> dict[str, Any]:
+def _estimates(coefficients: Coefficients) -> dict[str, Any]:
     """Coefficients as the fields of a `Regression`."""
-    names = ["const", *own.names]
+    names = ["const", *coefficients.names]
     return {
-        "params": pd.Series(own.params, index=names, name="coef"),
-        "cov": pd.DataFrame(own.cov, index=names, columns=names),
-        "sigma2": own.sigma2,
-        "rsquared": own.rsquared,
+        "params": pd.Series(coefficients.params, index=names, name="coef"),
+        "cov": pd.DataFrame(coefficients.cov, index=names, columns=names),
+        "sigma2": coefficients.sigma2,
+        "rsquared": coefficients.rsquared,
     }
 
 
@@ -274,26 +275,31 @@ class Regression(Sample, Inference, Result):
         coefficients; the covariates' law counts as known. The interval of a response adds what the residual and the
         missing values vary.
         """
+        design, missing = self._completed(frame)
+        params = self.params.to_numpy()
+        of_mean = np.einsum("ri,ij,rj->r", design, self.cov.to_numpy(), design)
+        of_response = of_mean + self.sigma2 + np.maximum(missing, 0.0)
+        mean_values, se_mean, se_obs = (
+            pd.Series(column, index=frame.index, name=self.response)
+            for column in (design @ params, np.sqrt(of_mean), np.sqrt(of_response))
+        )
+        return Prediction(mean_values, se_mean, se_obs, self._law)
+
+    def _completed(self, frame: pd.DataFrame) -> tuple[Matrix, Vector]:
+        """(1, covariates) of each row, with the mean given what it shows in place of what it lacks; and the variance of
+        the linear predictor that this leaves."""
         values = np.delete(self._encoded(frame), self.target, axis=1)
         covariates = np.delete(np.arange(len(self.features)), self.target)
         mean, sigma = self.mu[covariates], self.sigma[np.ix_(covariates, covariates)]
-        params = self.params.to_numpy()
-        missing = np.zeros(len(frame))
+        slopes, variance = self.params.to_numpy()[1:], np.zeros(len(frame))
         masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
         for pattern, mask in enumerate(masks):
             rows, seen, lost = index.reshape(-1) == pattern, np.flatnonzero(mask), np.flatnonzero(~mask)
             toward = np.linalg.solve(sigma[np.ix_(seen, seen)], sigma[np.ix_(seen, lost)])
             values[np.ix_(rows, lost)] = mean[lost] + (values[np.ix_(rows, seen)] - mean[seen]) @ toward
             left = sigma[np.ix_(lost, lost)] - sigma[np.ix_(lost, seen)] @ toward
-            missing[rows] = params[1 + lost] @ left @ params[1 + lost]
-        design = np.column_stack([np.ones(len(frame)), values])
-        of_mean = np.einsum("ri,ij,rj->r", design, self.cov.to_numpy(), design)
-        of_response = of_mean + self.sigma2 + np.maximum(missing, 0.0)
-        mean_values, se_mean, se_obs = (
-            pd.Series(own, index=frame.index, name=self.response)
-            for own in (design @ params, np.sqrt(of_mean), np.sqrt(of_response))
-        )
-        return Prediction(mean_values, se_mean, se_obs, self._law)
+            variance[rows] = slopes[lost] @ left @ slopes[lost]
+        return np.column_stack([np.ones(len(frame)), values]), variance
 
     def _encoded(self, frame: pd.DataFrame) -> Matrix:
         if not any(feature.column in frame.columns for feature in self.features if feature.name != self.response):
@@ -304,8 +310,8 @@ class Regression(Sample, Inference, Result):
                 continue
             column = self.columns[feature.column]
             codes = replace(column, missing=True).encode(frame[feature.column]).astype(np.float64)
-            own = codes if feature.category is None else codes == feature.category
-            values[:, place] = np.where(codes < 0, np.nan, own) if column.discrete else own
+            cells = codes if feature.category is None else codes == feature.category
+            values[:, place] = np.where(codes < 0, np.nan, cells) if column.discrete else cells
         return values
 
     # --- for people -------------------------------------------------------------------------------------------
@@ -668,3 +674,11 @@ class Regression(Sample, Inference, Result):
             else self.beside.astype(object).where(self.beside.notna(), None).to_dict(),
             "residuals": None if self.residuals is None else self.residuals.to_dict("records"),
         }
+
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        of_all, of_pattern = stated["count_sd"]
+        yield "the regression (records used)", stated["nobs"], of_all
+        yield "its degrees of freedom", stated["nobs"] - len(stated["params"]), of_all
+        for pattern in stated["patterns"]:
+            yield of_exactly(itertools.compress(stated["parties"], pattern["present"])), pattern["count"], of_pattern

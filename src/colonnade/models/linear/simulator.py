@@ -209,29 +209,29 @@ def _simulated(
         joined = np.column_stack([own[:, used], clipped[:, first:]])
         moments = _moments(data, joined, chances, weights)
         reached = factors(moments)
-        found = reached.sigma[within]
-        off = goal - correlation_of(found)
+        covariance = reached.sigma[within]
+        off = goal - correlation_of(covariance)
         if step + 1 < steps:
             law = replace(
                 law,
                 latent=correlation_of(_positive(law.latent + (off * free)[inner])),
-                slopes=law.slopes + slopes - _slopes(found, target),
+                slopes=law.slopes + slopes - _slopes(covariance, target),
             )
     mu, sigma = rows.mean(axis=0), np.cov(rows.T, ddof=0)
     true, cut = (
         _coefficients(*law_of, target) for law_of in ((mu, sigma), (clipped.mean(axis=0), np.cov(clipped.T, ddof=0)))
     )
     # A part of the rows is enough for a variance, and the noise of the bias needs none.
-    some = slice(0, draws // FEWER if near is None else 2)
-    values = influences(moments, joined[some, 1:], present[some], weights[some], target)
+    sample = slice(0, draws // FEWER if near is None else 2)
+    values = influences(moments, joined[sample, 1:], present[sample], weights[sample], target)
     simulated = Simulated(
         clipping=cut - true,
-        missing=_coefficients(reached.mu[real], found, target) - cut,
+        missing=_coefficients(reached.mu[real], covariance, target) - cut,
         response=_response(rows, clipped, target, others),
         sampling=np.asarray(np.cov(values.T) * draws**2 / wanted.count),
         mu=mu - reached.mu[real],
-        sigma=sigma - found,
-        sigma2=_residual(sigma, target) - _residual(found, target),
+        sigma=sigma - covariance,
+        sigma2=_residual(sigma, target) - _residual(covariance, target),
         unmatched=float(np.abs(off).max()),
         noise=np.zeros((len(true), len(true))),
     )

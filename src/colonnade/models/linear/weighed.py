@@ -34,7 +34,6 @@ from colonnade.models.private_scales import Clipping
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.randomness import Randomness
 from colonnade.privacy.skellam import LARGEST_MU, delta_1_bound
-from colonnade.secure.bgw import open_product
 from colonnade.secure.claims import cross_weights
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
@@ -215,15 +214,15 @@ class WeighedLayout(FilledRecords, CircuitStatistic):
     @cached_property
     def terms(self) -> tuple[tuple[Factor, Factor], ...]:
         """For each other party X and S, then for each two of them S."""
-        whole, inner, terms = {}, {}, []
+        rows, inner, terms = {}, {}, []
         for place, party in enumerate(self.others):
             width, start = self.width(party), place * self.head
-            whole[party] = Factor(party, 0, width)
+            rows[party] = Factor(party, 0, width)
             inner[party] = Factor(party, width, width + width * (width + 1) // 2)
-            terms.append((Factor(self.response_party, start, start + self.head), whole[party]))
+            terms.append((Factor(self.response_party, start, start + self.head), rows[party]))
             terms.append((Factor(self.response_party, start, start + 1), inner[party]))
         for place, party in enumerate(self.others):
-            terms += [(whole[party], whole[other]) for other in self.others[place + 1 :]]
+            terms += [(rows[party], rows[other]) for other in self.others[place + 1 :]]
         return tuple(terms)
 
     @cached_property
@@ -307,10 +306,10 @@ class WeighedLayout(FilledRecords, CircuitStatistic):
                 self.integers(rows, self.clip[me.name], me.randomness),
                 self.integers(inner_products(rows), self.inner_norm(me.name), me.randomness),
             ]
-        whole = np.zeros((self.facts.n, self.circuit.widths[me.name]), dtype=np.int32)
-        whole[records] = np.column_stack(mine)
+        quantised = np.zeros((self.facts.n, self.circuit.widths[me.name]), dtype=np.int32)
+        quantised[records] = np.column_stack(mine)
         for chunk, (start, stop) in enumerate(self.chunks):
-            me.keep(f"{self.tag}: quantised {chunk}", whole[start:stop])
+            me.keep(f"{self.tag}: quantised {chunk}", quantised[start:stop])
 
     def integers(self, rows: Matrix, norm: float, randomness: Randomness) -> NDArray[np.int64]:
         return quantize(rows, gamma=self.gamma, clip=norm, entry=1.0, randomness=randomness)
@@ -326,20 +325,10 @@ class WeighedLayout(FilledRecords, CircuitStatistic):
 
     def combine(self, me: Party, number: int) -> Residues:
         """Sums of products of this holder's shares, plus every member's noise."""
-        noise, start = self.held_noise(me), 0
-        opened = np.empty((len(self.field.primes), self.size), dtype=np.int32)
-        for product in self.term_sums(me):
-            part = slice(start, start + math.prod(product.shape))
-            shaped = {member: drawn[:, part].reshape(-1, *product.shape) for member, drawn in noise.items()}
-            opened[:, part] = open_product(product, noise=shaped, parties=me.roster.names).reshape(len(opened), -1)
-            start = part.stop
-        return opened
-
-    def paired(self) -> PairedWeighed:
-        return self._paired
+        return self.with_noise(me, number, self.term_sums(me), self.held_noise(me))
 
     @cached_property
-    def _paired(self) -> PairedWeighed:
+    def paired(self) -> PairedWeighed:
         return PairedWeighed(self)
 
     # --- what is verified ---------------------------------------------------------------------------------

@@ -412,7 +412,7 @@ class WeightedLayout(FilledRecords, HeldNoise):
     def in_part(self, records: NDArray[np.intp], part: int) -> slice:
         return slice(part * len(records) // self.parts, (part + 1) * len(records) // self.parts)
 
-    def held(self, me: Party, what: str) -> dict[str, Residues]:
+    def held(self, me: Party, what: str, number: int = 0) -> dict[str, Residues]:
         """This holder's shares of every member's noise or its blinds, or of the sums within the response holder."""
         name = f"{self.dealt_tag}: held {what}"
         if not me.kept(name):

@@ -23,7 +23,7 @@ from colonnade.errors import NotEstimable
 from colonnade.models.matrix import SecondMoments, second_moments
 from colonnade.models.private_scales import Clipping
 from colonnade.statistics.features import constant_response
-from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
+from colonnade.statistics.gaussian_em import fit_gaussian
 from colonnade.statistics.moments import MomentsResult
 
 Vector = NDArray[np.float64]
@@ -121,17 +121,11 @@ class Law:
 
 def observed_law(moments: MomentsResult, response: str, gamma: int) -> Law:
     """Of exact moments by pattern: of complete records directly, else by maximum likelihood."""
-    names = [feature.name for feature in moments.features]
-    patterns = []
-    for entries, gram in zip(moments.entries, moments.grams, strict=True):
-        if gram[0, 0] > 0.5:
-            observed = np.array([names.index(name) for name in entries[1:]], dtype=np.intp)
-            patterns.append(Pattern(observed, float(gram[0, 0]), gram[0, 1:], gram[1:, 1:]))
-    if not patterns:
+    data = moments.sufficient()
+    if not data.patterns:
         raise NotEstimable("no record has the response; check that the parties' keys overlap.")
-    data = PatternStatistics(tuple(names), tuple(patterns))
-    if len(patterns) == 1 and len(patterns[0].observed) == len(names):
-        (only,) = patterns
+    if len(data.patterns) == 1 and len(data.patterns[0].observed) == len(data.names):
+        (only,) = data.patterns
         mean = only.sums / only.count
         return Law(mean, only.about(mean)[1] / only.count, only.count)
     _together(moments)
@@ -144,11 +138,11 @@ def observed_law(moments: MomentsResult, response: str, gamma: int) -> Law:
         )
     columns = [moments.features[place].column for place in varying]
     fit = fit_gaussian(data.only(varying), columns=columns, keep=response)
-    mean, covariance = centre.copy(), np.zeros((len(names), len(names)))
+    mean, covariance = centre.copy(), np.zeros((len(data.names), len(data.names)))
     mean[varying] = fit.mu
     covariance[np.ix_(varying, varying)] = fit.sigma
     note = (
-        f"Blocks are missing: the covariance is the maximum likelihood one over {len(patterns)} patterns, right if"
+        f"Blocks are missing: the covariance is the maximum likelihood one over {len(data.patterns)} patterns, right if"
         " records are missing at random and the columns are jointly Gaussian."
     )
     return Law(mean, covariance, data.n, (note,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +14,7 @@ from colonnade.data.column import Category, Column
 from colonnade.data.spreadsheet import csv_text
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.job import Job
-from colonnade.federation.method import Result
+from colonnade.federation.method import Counted, Result
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number
 from colonnade.models.matrix import columns_of, feature_matrix
@@ -251,6 +251,11 @@ class Selection(Result):
             "cost": self.cost,
             "simulated": self.simulated,
         }
+
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        yield "the selection (records used)", stated["nobs"], stated["count_sd"]
+        yield "its degrees of freedom", stated["nobs"] - 1 - len(stated["support"]), stated["count_sd"]
 
     def write(self, run: RunFolder) -> None:
         """result.json, view.json, summary.txt, coefficients.csv (the chosen model) and path.csv (the coordinator's

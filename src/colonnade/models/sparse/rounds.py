@@ -425,8 +425,8 @@ class QuasiNewton:
     def __init__(self, layout: RoundLayout, reserved: Reserved, *, tolerance: float) -> None:
         self.layout, self.tolerance = layout, tolerance
         rounds, evaluations, rows = reserved.rounds, reserved.rounds + reserved.paths, layout.together
-        own = numbers("a party's own coefficients in standard units, one for each column", LARGEST_PREDICTOR)
-        coefficients = {"coefficients": (lambda member: [[0.0] * layout.width(member)], rows_of(own, rows))}
+        rule = numbers("a party's own coefficients in standard units, one for each column", LARGEST_PREDICTOR)
+        coefficients = {"coefficients": (lambda member: [[0.0] * layout.width(member)], rows_of(rule, rows))}
         intercepts = Later(
             "a finite number for each row, or none for the null model",
             lambda value, _: (
@@ -507,11 +507,11 @@ class QuasiNewton:
         rounds.next()
         rows = np.array([*thetas.values()])
         active = (rows[:, 1:] != 0).tolist()
-        own = {
+        evaluations = {
             member: {"active": active, "coefficients": rows[:, 1 + self.layout.place(member)].tolist()}
             for member in self.layout.senders
         }
-        rounds.job.ask_each(self.predictors, own)
+        rounds.job.ask_each(self.predictors, evaluations)
         answers = self._answers(rounds, [*thetas], rows[:, 0].tolist())
         return {fold: answer.evaluation for fold, answer in zip(thetas, answers, strict=True)}
 
@@ -680,12 +680,12 @@ def weigh_records(me: Party, *, layout: dict[str, Any]) -> Release:
     records = np.flatnonzero(model.present(me))
     masks = [np.unpackbits(packed, count=me.facts.n)[records] for packed in me.recall(KEPT_MASKS)]
     mine = [feature for feature in model.used if feature.party == me.name]
-    own = design(me, mine, filled=model.filled)[records]
+    rows = design(me, mine, filled=model.filled)[records]
     place = [feature.column for feature in mine].index(model.response)
     present = np.array(masks, dtype=bool).reshape(len(masks), len(records)).T
-    fitted, remarks = presence_weights(own, place, present, model.family, model.weighting)
+    fitted, remarks = presence_weights(rows, place, present, model.family, model.weighting)
     used = fitted.weights > 0
-    weights, y = fitted.weights[used], own[used, place]
+    weights, y = fitted.weights[used], rows[used, place]
     me.keep(KEPT_WEIGHTS, weights)
     if len(y):
         # sum v^2 r^2 is the variance of the score, where sum v r^2 is that of records of equal weight: with residuals r
@@ -725,9 +725,11 @@ def send_predictor(
 def _admit(me: Party, model: RoundLayout, active: NDArray[np.bool_]) -> None:
     """Refuse totals, one a row, of which one would uncover a party, over all rounds of this job."""
     width, name = active.shape[1], "meets of the columns in totals"
-    kept = np.unpackbits(me.recall(name), count=width**2).astype(bool).reshape(width, width) if me.kept(name) else None
+    admitted = (
+        np.unpackbits(me.recall(name), count=width**2).astype(bool).reshape(width, width) if me.kept(name) else None
+    )
     owners = [feature.party for feature in model.features]
-    cover = Cover(owners, response_party=model.response_party, meets=kept)
+    cover = Cover(owners, response_party=model.response_party, meets=admitted)
     try:
         for columns in active:
             cover.admit(columns)
@@ -792,9 +794,11 @@ def predict_block(
 ) -> Release:
     """This block's linear predictor for each row of coefficients (standard units), masked, to the response holder."""
     model = layout_of(me, layout)
-    own = np.array(coefficients, dtype=np.float64).reshape(len(coefficients), model.width(me.name))
-    values = standard_block(me, model).predictor(own) if me.name in model.parties else np.zeros((len(own), me.facts.n))
-    send_predictor(me, model, values, own != 0, active, number)
+    slopes = np.array(coefficients, dtype=np.float64).reshape(len(coefficients), model.width(me.name))
+    values = (
+        standard_block(me, model).predictor(slopes) if me.name in model.parties else np.zeros((len(slopes), me.facts.n))
+    )
+    send_predictor(me, model, values, slopes != 0, active, number)
     return Release(None, "nothing to the coordinator: the masked predictor travels sealed")
 
 

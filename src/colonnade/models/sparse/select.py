@@ -401,8 +401,8 @@ class PathFromMoments(Path):
             parties = list(dict.fromkeys(feature.party for feature in features(facts, names)))
             response_party = parties.index(facts.owner(self.method.response))
             every = itertools.product((False, True), repeat=len(parties))
-            whole = self.method.missing == "complete-case"
-            patterns = tuple(mask for mask in every if (all(mask) if whole else mask[response_party]))
+            complete = self.method.missing == "complete-case"
+            patterns = tuple(mask for mask in every if (all(mask) if complete else mask[response_party]))
         layout = Moments(
             epsilon=None,
             columns=names,

@@ -97,7 +97,7 @@ class Gain(SplitNetwork):
     context: int
     hidden: int
     cut: int
-    rate: float
+    learning_rate: float
     alpha: float = 100.0
     hint: float = 0.9
     hide: tuple[float, ...] = ()
@@ -172,7 +172,7 @@ class Gain(SplitNetwork):
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.rate)
+        return optax.adam(self.learning_rate)
 
     # --- one batch -----------------------------------------------------------------------------------------------
 

@@ -106,7 +106,7 @@ class GanTraining(Training):
             context=self.context.get(party, 0),
             hidden=self.hidden,
             cut=self.cut,
-            rate=self.rate,
+            learning_rate=self.learning_rate,
             alpha=self.alpha,
             hint=self.hint,
             hide=tuple(self.hide if member in self.context else 0.0 for member in self.parties),

@@ -121,7 +121,7 @@ class FedPSG(CompletionMethod):
             "masking": "ckks",
             "iterations": 10_000,
             "local": 1,
-            "rate": 1e-3,
+            "learning_rate": 1e-3,
             "dropout": 0.5,
             "patience": 10_000,
         }
@@ -153,27 +153,27 @@ class FedPSG(CompletionMethod):
     def missing_data(self) -> str:
         aligned = self.condition == "aligned"
         if self.imputer not in GANS:
-            rest = assumed(self.imputer)
+            others = assumed(self.imputer)
         elif aligned:
-            rest = (
+            others = (
                 "What a party lacks is predicted as in the records that it shares with another party, and a GAN"
                 " corrects the predictions: right if records are missing at random given the other parties' columns."
             )
         else:
             known = "nothing but its label" if self.imputer == "cgain" else "nothing"
-            rest = (
+            others = (
                 f"What a party lacks is generated with {known} of what the other parties know about the record: right,"
                 " as a distribution, if records are missing completely at random."
             )
         if not self.n_correlated:
-            return f"{rest} {ONE_VALUE}"
+            return f"{others} {ONE_VALUE}"
         drawn = (
             "given what a regression on the records that it shares with another party expects"
             if aligned
             else "as in the records that it has, whatever the other parties know about the record, which is right if"
             " records are missing completely at random"
         )
-        return f"{rest} Up to {self.n_correlated} of its columns are drawn {drawn}. {ONE_VALUE}"
+        return f"{others} Up to {self.n_correlated} of its columns are drawn {drawn}. {ONE_VALUE}"
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> DrawingFirst:
         return DrawingFirst(self, facts, roster)
@@ -245,7 +245,7 @@ class DrawingFirst(Completing):
             kind=method.imputer,  # type: ignore[arg-type]
             active=self.targets[0],
             parties=self.facts.parties,
-            inputs={party: tuple(own) for party, own in columns.items()},
+            inputs={party: tuple(names) for party, names in columns.items()},
             context={target: labels + (Layout(columns[target]).width if predicted else 0) for target in self.targets},
             predicted=predicted,
             hide=method.hide,

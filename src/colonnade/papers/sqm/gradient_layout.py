@@ -31,7 +31,7 @@ from colonnade.federation.step import Public
 from colonnade.privacy.cost import Cost, Relation
 from colonnade.privacy.randomness import Randomness
 from colonnade.privacy.skellam import delta_1_bound
-from colonnade.secure.bgw import cross, open_product
+from colonnade.secure.bgw import cross
 from colonnade.secure.field import Field, Residues
 from colonnade.statistics.features import (
     Design,
@@ -269,31 +269,31 @@ class GradientLayout(SharedStatistic):
             me.send(party, self.key_tag, part)
 
     def _batch_key(self, me: Party) -> bytes:
-        kept = f"{self.key_tag}: joint"
-        if me.kept(kept):
-            return bytes(me.recall(kept))
+        name = f"{self.key_tag}: joint"
+        if me.kept(name):
+            return bytes(me.recall(name))
         parts = me.received(self.key_tag)
         missing = [party for party in self.parties if party not in parts]
         if missing:
             raise PartyLost(f"{', '.join(missing)} did not contribute to the batches; resume when they are back.")
         key = hashlib.sha256(b"".join(bytes(parts[party]) for party in self.parties)).digest()
-        me.keep(kept, key)
+        me.keep(name, key)
         return key
 
     def quantized_rows(self, me: Party, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
         """This party's columns of z for some records, as integers; the response holder adds intercept and response."""
-        own = self.own_features(me.name)
+        features = self.own_features(me.name)
         responds = me.name == self.response_party
-        names = list(dict.fromkeys(feature.column for feature in own)) + ([self.response] if responds else [])
+        names = list(dict.fromkeys(feature.column for feature in features)) + ([self.response] if responds else [])
         place = np.full(self.facts.n, -1)
         place[chosen] = np.arange(len(chosen))
-        values = np.zeros((len(chosen), len(own)))
+        values = np.zeros((len(chosen), len(features)))
         event = np.full(len(chosen), -1)
         filled = [name for name in self.filled if name in names]
         for index, encoded in me.mapped(names, aggregation.records, filled=filled):
             inside = place[index] >= 0
             rows = place[index][inside]
-            values[rows] = Design(tuple(own))(index, encoded)[1][inside]
+            values[rows] = Design(tuple(features))(index, encoded)[1][inside]
             if responds:
                 event[rows] = encoded[self.response][inside]
         return self.quantized_part(me.name, values, event, me.randomness)
@@ -328,9 +328,7 @@ class GradientLayout(SharedStatistic):
         public = field.encode(np.array([self.weights[index] for index in self.order], dtype=np.int64)[:, None])
         residual = field.sub(field.matmul(rows, public), field.scale(response, 2 * self.gamma))
         noise = dealt(me, f"{self.tag}: noise {number}", me.roster.names, field)
-        product = cross(field, rows, residual)
-        shaped = {member: part.reshape(-1, *product.shape) for member, part in noise.items()}
-        return open_product(product, noise=shaped, parties=me.roster.names)[:, :, 0]
+        return self.with_noise(me, number, [cross(field, rows, residual)], noise)
 
 
 def poisson_batch(key: bytes, number: int, n: int, sampling: float) -> NDArray[np.int64]:

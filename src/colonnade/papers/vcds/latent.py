@@ -209,7 +209,9 @@ def _between_neighbours(
 def latent_order(ranks: Reals, marginals: Mapping[str, Marginal]) -> Reals:
     """The ranks that latent rows follow: of a column with categories, the category."""
     columns = zip(ranks.T, marginals.values(), strict=True)
-    return np.column_stack([in_categories(own, marginal) if marginal.discrete else own for own, marginal in columns])
+    return np.column_stack(
+        [in_categories(values, marginal) if marginal.discrete else values for values, marginal in columns]
+    )
 
 
 def in_categories(ranks: ArrayLike, marginal: Marginal) -> Reals:
@@ -248,11 +250,15 @@ def truncated_normal(mean: Reals, sd: float, low: Reals, high: Reals, draw: np.r
 
 def _absent_redrawn(latent: Reals, present: Mask, omega: Reals, draw: np.random.Generator) -> Reals:
     """Absent entries given everything that the record has, pattern by pattern."""
-    patterns, which = np.unique(present, axis=0, return_inverse=True)
+    patterns, pattern_of = np.unique(present, axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
         if pattern.all():
             continue
-        rows, seen, unseen = np.flatnonzero(which.ravel() == number), np.flatnonzero(pattern), np.flatnonzero(~pattern)
+        rows, seen, unseen = (
+            np.flatnonzero(pattern_of.ravel() == number),
+            np.flatnonzero(pattern),
+            np.flatnonzero(~pattern),
+        )
         weights = linalg.solve(omega[np.ix_(seen, seen)], omega[np.ix_(seen, unseen)], assume_a="pos")
         rest = omega[np.ix_(unseen, unseen)] - omega[np.ix_(unseen, seen)] @ weights
         root = linalg.cholesky((rest + rest.T) / 2, lower=True)

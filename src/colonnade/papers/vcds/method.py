@@ -14,7 +14,7 @@ the coordinator does it.)
 3. Each marginal is moved to where the latent values of the present records lie among all of them: F~ = A(F).
 4. Synthetic rows. The paper adjusts new latent rows to the ranks of the cohort, which makes row i a copy of record i
    with noise; such rows are **never released in the cohort's order**. By default rows are fresh, as in VCDS. With
-   `draws="adjusted"` they are the adjusted rows, shuffled and drawn with replacement: their order says nothing, but
+   `sampler="adjusted"` they are the adjusted rows, shuffled and drawn with replacement: their order says nothing, but
    anyone who knows a record may still find its row. `claim.md` says what remains.
 
 **IEVCDS**, which completes the columns and ranks them again, T times. Round 1 is EVCDS. In each later round
@@ -219,10 +219,10 @@ class AdjustedSynthesizer(RankSynthesizer):
     """What EVCDS and IEVCDS add to the options."""
 
     rests_on: ClassVar[tuple[str, ...]] = ("vcds",)
-    printed: ClassVar[Mapping[str, Any]] = {**RankSynthesizer.printed, "draws": "adjusted", "sweeps": 0}
+    printed: ClassVar[Mapping[str, Any]] = {**RankSynthesizer.printed, "sampler": "adjusted", "sweeps": 0}
     imputation = "conditional"
 
-    draws: Annotated[
+    sampler: Annotated[
         Literal["fresh", "adjusted"],
         Option("Fresh rows of the fitted copula, or rows adjusted to the cohort's ranks, shuffled and resampled."),
     ] = "fresh"
@@ -323,7 +323,7 @@ class RankProcedure(Procedure[SyntheticTable]):
         widths = {party: len(names) for party, names in self.held.items()}
         widest = max(widths.values())
         self.budget = budget = RankBudget(method, facts.n, widths)
-        asked: dict[str, Any] = {"facts": facts, "roster": roster}
+        public: dict[str, Any] = {"facts": facts, "roster": roster}
         noise = {"epsilon_0": budget.epsilon_0, "noise": budget.noise}
         marginal = {
             "epsilon": budget.marginal,
@@ -337,7 +337,7 @@ class RankProcedure(Procedure[SyntheticTable]):
             {party: [{"columns": names}] for party, names in self.held.items()},
             discloses="which pseudonymous records a party has, and their empty cells",
             reply_bytes=facts.n * widest // 8,
-            **asked,
+            **public,
         )
         self.ranks = stage(
             "perturbed ranks",
@@ -346,14 +346,14 @@ class RankProcedure(Procedure[SyntheticTable]):
             later={"imputed": Later(IMPUTED, self._imputed)} if method.iterations > 1 else None,
             discloses="a perturbed rank of each present record in each column",
             reply_bytes=8 * facts.n * widest,
-            **asked,
+            **public,
         )
         self.marginals = stage(
             "private marginals",
             release_marginals,
             {party: [{"columns": names, **marginal}] for party, names in self.held.items()},
             discloses="the noisy distribution function of each column",
-            **asked,
+            **public,
         )
         self.stages = (self.presence, self.ranks, self.marginals)
         self.notes = budget.notes(Overlap(method.expected, tuple(self.held)))
@@ -480,21 +480,21 @@ class AdjustedProcedure(RankProcedure):
         for number in range(1, method.iterations + 1):
             correlation = latent_correlation(ranks, marginals)
             order = latent_order(ranks, marginals)
-            what = "latent" if method.name == "evcds" else f"latent rows of round {number}"
-            draw = job.generator(f"{method.name}: {what}")
+            label = "latent" if method.name == "evcds" else f"latent rows of round {number}"
+            draw = job.generator(f"{method.name}: {label}")
             fixed = present if method.imputation == "conditional" else None
             latent = adjusted_latent(correlation.matrix, order, draw, present=fixed, sweeps=method.sweeps)
             marginals = moved_marginals(observed, latent, present)
             if number < method.iterations:
                 ranks = self.ask_ranks(job, present, imputed_values(self.columns, marginals, latent, present))
         copula = GaussianCopula(self.columns, marginals, correlation.matrix)
-        if method.draws == "fresh":
+        if method.sampler == "fresh":
             return self.table(job, copula, correlation)
         draw = job.generator(f"{method.name}: adjusted rows")
         pool = adjusted_latent(correlation.matrix, order, draw, sweeps=method.sweeps)
         note = (
-            "draws='adjusted': each row imitates one record of the cohort. Their order is random, but anyone who knows"
-            " a record may recognise its row; fresh rows belong to nobody."
+            "sampler='adjusted': each row imitates one record of the cohort. Their order is random, but anyone who"
+            " knows a record may recognise its row; fresh rows belong to nobody."
         )
         # The order is what protects here, so it does not come from a generator of post-processing.
         shuffle = SystemRandomness() if job.seed is None else SimulatedRandomness(job.seed, f"{method.name}: shuffle")

@@ -42,8 +42,8 @@ from colonnade.papers.vertimrf.frequency_oracle import (
 from colonnade.papers.vertimrf.local_fields import MOST_CELLS, local_mrf, local_tables
 from colonnade.papers.vertimrf.recovery import Recover, consistent, marginal_of, normalised, recover
 from colonnade.papers.vertimrf.sketches import MOST_SKETCHES, FMSketches, Sketches, sketch_epsilon
-from colonnade.privacy.accounting import calibrate
-from colonnade.privacy.cost import Cost, Gaussian, Laplace
+from colonnade.privacy.calibration import Calibration, Gaussians
+from colonnade.privacy.cost import Cost, Laplace
 from colonnade.privacy.noise import discrete_laplace
 from colonnade.statistics.describe import presence_count
 from colonnade.statistics.forecast import FORECAST
@@ -268,9 +268,9 @@ class SixPhases(Procedure[SyntheticTable]):
             )
             stages.insert(-1, self.count)
         if method.local_mrf:
-            multiplier = calibrate(
-                lambda level: [Gaussian(level)], epsilon=local * epsilon / parties, delta=delta / (2 * parties)
-            )
+            (multiplier,) = Calibration(
+                {"local fields": Gaussians()}, epsilon=local * epsilon / parties, delta=delta / (2 * parties)
+            ).values()
             fields = {
                 "schema": plain,
                 "rho": 0.5 / multiplier**2,
@@ -323,12 +323,14 @@ class SixPhases(Procedure[SyntheticTable]):
                 **common,
             )
         if method.accounting == "paper":
-            each = paper_epsilon(epsilon, delta, width)
+            spent = paper_epsilon(epsilon, delta, width)
         else:
-            each = proved_epsilon(epsilon, delta, column_categories(schema, schema.names, method.bins, method.complete))
-        oracle = FrequencyOracle(schema, roster, epsilon=each, **common)
+            spent = proved_epsilon(
+                epsilon, delta, column_categories(schema, schema.names, method.bins, method.complete)
+            )
+        oracle = FrequencyOracle(schema, roster, epsilon=spent, **common)
         oracle.notes += (
-            f"The paper's Theorem 3 claims epsilon {paper_claim(each, delta, width):.4g} for all reports of a record;"
+            f"The paper's Theorem 3 claims epsilon {paper_claim(spent, delta, width):.4g} for all reports of a record;"
             " the costs above are what we prove.",
         )
         return oracle
@@ -342,7 +344,7 @@ class SixPhases(Procedure[SyntheticTable]):
         total = self.facts.n
         if method.records == "noisy":  # then every party has every record, and the first one counts them
             total = max(int(job.ask(self.count)[schema.parties[0]]), 1)
-        own = [table for answer in local.values() for table in local_tables(answer, total)]
+        tables = [table for answer in local.values() for table in local_tables(answer, total)]
         values = job.ask(self.values, **given_schema(self.values, schema))
         histograms = {
             name: np.maximum(np.asarray(values[party][name], dtype=np.float64), 0.0)
@@ -357,17 +359,17 @@ class SixPhases(Procedure[SyntheticTable]):
         graph = triangulate(schema.sizes, [*cliques, *linked])
         # Each column's chances from its party's field, or from its value distribution.
         chances = {name: normalised(histograms[name]) for name in schema.names}
-        measured = [table.columns for table in own]
-        for table in own:
+        measured = [table.columns for table in tables]
+        for table in tables:
             marginals = (normalised(marginal_of(table.counts, axis)) for axis in range(len(table.columns)))
             chances |= dict(zip(table.columns, marginals, strict=True))
         cross = [self._recovered(pairs[pair], schema, histograms, chances, total) for pair in linked]
-        own = own or [Measurement((name,), chances[name] * total, math.sqrt(total)) for name in schema.names]
+        tables = tables or [Measurement((name,), chances[name] * total, math.sqrt(total)) for name in schema.names]
         # Phase 4, InitMRF: the union of the local marginal sets; cross-party tables keep their place without weight.
         unweighted = [replace(table, sd=math.inf) for table in cross]
-        field = fit(graph, [*own, *unweighted], total=total, iterations=method.iterations)
+        field = fit(graph, [*tables, *unweighted], total=total, iterations=method.iterations)
         # Phase 5, OptMRF: from the initial field on, cross-party tables have their weight too.
-        field = fit(graph, [*own, *cross], total=total, iterations=method.iterations, start=field)
+        field = fit(graph, [*tables, *cross], total=total, iterations=method.iterations, start=field)
         return synthetic_table(
             job,
             schema,

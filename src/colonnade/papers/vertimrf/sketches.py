@@ -271,8 +271,8 @@ class Smallest:
 def hash_pairs(key: bytes, pair: int, blocks: bytes) -> NDArray[np.uint64]:
     """The keyed hashes 2 `pair` and 2 `pair` + 1 of some ids: the halves of AES-256 under a key of the pair's own, so
     that each id has its hashes wherever it stands."""
-    own = hashlib.sha256(key + pair.to_bytes(8, "big")).digest()
-    hashed = Cipher(algorithms.AES(own), modes.ECB()).encryptor().update(blocks)
+    pair_key = hashlib.sha256(key + pair.to_bytes(8, "big")).digest()
+    hashed = Cipher(algorithms.AES(pair_key), modes.ECB()).encryptor().update(blocks)
     return np.frombuffer(hashed, dtype="<u8").reshape(-1, 2)
 
 

@@ -130,8 +130,8 @@ class SketchedGram(WeightedGram):
         mean = np.concatenate([part["mean"] for part in parts])
         # Only products of deviations are sketched; the means' part of a product is exact.
         gram = sketch.T @ sketch + replies[self.design.response_party]["weight"] * np.outer(mean, mean)
-        for part, own in zip(parts, consecutive([len(part["gram"]) for part in parts]), strict=True):
-            gram[own, own] = part["gram"]
+        for part, place in zip(parts, consecutive([len(part["gram"]) for part in parts]), strict=True):
+            gram[place, place] = part["gram"]
         return self.ordered(gram)
 
 
@@ -178,9 +178,9 @@ def _columns(me: Party, design: Design) -> tuple[Matrix, Vector]:
     mean: Vector = np.asarray(me.recall("vfem mean"))
     rows = np.tile(block.centre + block.scale * mean, (me.facts.n, 1))
     rows[block.own_rows] = block.x * block.scale + block.centre
-    own = [feature.name for feature in design.features if feature.party == me.name]
-    if design.response in own:
-        rows = np.insert(rows, own.index(design.response), 1.0, axis=1)
+    names = [feature.name for feature in design.features if feature.party == me.name]
+    if design.response in names:
+        rows = np.insert(rows, names.index(design.response), 1.0, axis=1)
     factor = np.sqrt(weights / weights.max())[block.index]
     factor[block.index < 0] = 0.0
     return rows, factor
@@ -245,10 +245,10 @@ def sketch_columns(
     weight = float(factor @ factor)
     mean = factor**2 @ columns / weight
     rows = (columns - mean) * factor[:, None]
-    own = rows.T @ rows + weight * np.outer(mean, mean)
+    gram = rows.T @ rows + weight * np.outer(mean, mean)
     sketch = _signed_sums(rows, size, key=received[design.response_party]) / np.sqrt(size)
     forget(me)
-    value = {"sketch": sketch, "mean": mean, "weight": weight, "gram": own}
+    value = {"sketch": sketch, "mean": mean, "weight": weight, "gram": gram}
     return Release(value, "random combinations of the columns")
 
 

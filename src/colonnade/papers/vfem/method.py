@@ -127,7 +127,7 @@ class VFEM(Method[Regression]):
     init: Annotated[Literal["complete-case", "mean"], Option("Start from complete cases or from mean imputation.")] = (
         "complete-case"
     )
-    iterations: Annotated[int, Option("At most so many rounds.", least=10, most=1_000_000, only=ROUNDS)] = 2000
+    rounds: Annotated[int, Option("Rounds at most.", least=10, most=1_000_000, only=ROUNDS)] = 2000
     tolerance: Annotated[
         float,
         Option(
@@ -229,7 +229,7 @@ class Rounds(Procedure[Regression]):
             cost = planned.costs[parties[0]]
             return replace(planned, audience=audience_of([cost]), discloses=str(cost.leaves()[0]["discloses"]))
 
-        back, most = vector * len(others), method.iterations
+        back, most = vector * len(others), method.rounds
         self.announce = asked("presence", announce, design.parties, n // 8 * len(others), recipients=design.parties)
         self.prepare = asked("prepare", prepare, design.parties, 64, masking=masking)
         self.predictors = asked(
@@ -275,7 +275,7 @@ class Rounds(Procedure[Regression]):
     def _notes(self) -> tuple[str, ...]:
         method, design = self.method, self.design
         notes = [
-            f"At most {method.iterations} iterations, each with one number a record that a party has, from"
+            f"At most {method.rounds} iterations, each with one number a record that a party has, from"
             f" {len(design.others)} parties, and one back; nothing of it is differentially private.",
         ]
         if method.masking == "plain":
@@ -312,10 +312,10 @@ class Rounds(Procedure[Regression]):
         job.ask(self.announce)
         prepared = job.ask(self.prepare)
         self._check_counts(prepared)
-        high, low = max(own["high"] for own in prepared.values()), min(own["low"] for own in prepared.values())
+        high, low = max(reply["high"] for reply in prepared.values()), min(reply["low"] for reply in prepared.values())
         climb = _Climb(job, self, eta=2 / (high + low))
         climb.up(method.init, most=STARTING, tolerance=0.0)
-        trace = climb.up("em", most=method.iterations, tolerance=method.tolerance)
+        trace = climb.up("em", most=method.rounds, tolerance=method.tolerance)
         model, units, partial = self._model(climb.terms())
         gram = self.information.run(job, weight=max(1 / model.tau(mask) for mask in partial.masks))
         # From features in [-1, 1] to standard units: both are affine.
@@ -340,7 +340,7 @@ class Rounds(Procedure[Regression]):
 
     def _left_out(self, prepared: Mapping[str, Any]) -> tuple[str, ...]:
         """What hiding in groups cost."""
-        lost = {party: int(own["left_out"]) for party, own in prepared.items() if own["left_out"]}
+        lost = {party: int(reply["left_out"]) for party, reply in prepared.items() if reply["left_out"]}
         if not lost:
             return ()
         groups = ["{" + ", ".join(group) + "}" for group in prepared[self.design.response_party]["groups"]]
@@ -354,14 +354,14 @@ class Rounds(Procedure[Regression]):
         )
 
     def _check_counts(self, prepared: Mapping[str, Any]) -> None:
-        for party, own in prepared.items():
+        for party, reply in prepared.items():
             width = self.design.width(party)
             needed = max(self.method.minimum_joint * width, width + 2)
-            if own["count"] < needed:
-                left = f" ({own['left_out']} more have nothing to hide behind)" if own["left_out"] else ""
-                cure = "take solver='exact', which uses all of them" if own["left_out"] else "lower minimum_joint"
+            if reply["count"] < needed:
+                left = f" ({reply['left_out']} more have nothing to hide behind)" if reply["left_out"] else ""
+                cure = "take solver='exact', which uses all of them" if reply["left_out"] else "lower minimum_joint"
                 raise NotEstimable(
-                    f"only {own['count']} records with the response are at {party!r}{left}, and {needed} are needed;"
+                    f"only {reply['count']} records with the response are at {party!r}{left}, and {needed} are needed;"
                     f" leave the party out with columns=, or {cure}."
                 )
         complete = prepared[self.design.response_party]["complete"]
@@ -370,20 +370,20 @@ class Rounds(Procedure[Regression]):
 
     def _model(self, replies: Mapping[str, Any]) -> tuple[BlockModel, Units, Terms]:
         """The model in standard units, and everything of `Terms` but the Gram matrix."""
-        own = replies[self.design.response_party]
+        reply = replies[self.design.response_party]
         parts = [replies[party] for party in self.design.parties]
         blocks = tuple(BlockParameters(part["beta"], part["mu"], part["sigma"]) for part in parts)
-        model = BlockModel(float(own["intercept"]), float(own["sigma2"]), blocks)
-        masks = tuple(tuple(bool(has) for has in mask) for mask in own["masks"])
+        model = BlockModel(float(reply["intercept"]), float(reply["sigma2"]), blocks)
+        masks = tuple(tuple(bool(has) for has in mask) for mask in reply["masks"])
         tau = np.array([model.tau(mask) for mask in masks])
-        lacks = (~np.asarray(own["masks"], dtype=bool)).astype(float).T
+        lacks = (~np.asarray(reply["masks"], dtype=bool)).astype(float).T
         every = np.vstack([lacks, np.ones(len(tau))])
-        counts, sums = own["counts"], own["sums"]
+        counts, sums = reply["counts"], reply["sums"]
         partial = Terms(
             masks=masks,
             counts=counts,
             sums=sums,
-            squares=own["squares"],
+            squares=reply["squares"],
             gram=np.zeros((1 + model.width, 1 + model.width)),
             score_sum=np.concatenate([[np.sum(sums / tau)], *(part["score_sum"] for part in parts)]),
             first=np.column_stack([lacks @ (counts / tau), *(part["first"] for part in parts)]),
@@ -393,7 +393,7 @@ class Rounds(Procedure[Regression]):
         units = Units(
             np.concatenate([part["centre"] for part in parts]),
             np.concatenate([part["scale"] for part in parts]),
-            (float(own["response"][0]), float(own["response"][1])),
+            (float(reply["response"][0]), float(reply["response"][1])),
         )
         return model, units, partial
 
@@ -407,9 +407,9 @@ class _Climb:
 
     def _value(self, mode: Mode, *, retreat: bool) -> float:
         """All parties move, or move less; then the value there."""
-        if self.iterations >= self._rounds.method.iterations:
+        if self.iterations >= self._rounds.method.rounds:
             raise NotEstimable(
-                f"the likelihood did not settle in {self.iterations} iterations; raise iterations=, or take"
+                f"the likelihood did not settle in {self.iterations} rounds; raise rounds=, or take"
                 " solver='exact', which needs tens."
             )
         asked: dict[str, Any] = {"eta": self._eta, "retreat": retreat}
@@ -449,8 +449,8 @@ class _Climb:
     def terms(self) -> dict[str, Any]:
         """All parties' estimates where the climb ended, after one more exchange of the same predictors."""
         self._job.ask(self._rounds.predictors, retreat=True, eta=self._eta)
-        own = self._job.ask(self._rounds.response_terms, round_number=self.iterations, eta=self._eta)
-        return own | self._job.ask(self._rounds.terms, eta=self._eta)
+        reply = self._job.ask(self._rounds.response_terms, round_number=self.iterations, eta=self._eta)
+        return reply | self._job.ask(self._rounds.terms, eta=self._eta)
 
 
 def _left(before: float, gain: float) -> float:

@@ -57,9 +57,9 @@ class BlockParameters:
         """beta'Sigma beta: what the block explains of the response, and hides where it is missing."""
         return float(self.beta @ self.sigma @ self.beta)
 
-    def likelihood(self, own: PatternStatistics) -> float:
+    def likelihood(self, statistics: PatternStatistics) -> float:
         """Of the party's covariates, from their moments where it has them. A party computes it alone."""
-        return gaussian_likelihood(own, self.mu, self.sigma) if len(self.beta) else 0.0
+        return gaussian_likelihood(statistics, self.mu, self.sigma) if len(self.beta) else 0.0
 
 
 def own_moments(count: float, sums: Vector, products: Matrix) -> PatternStatistics:
@@ -140,7 +140,7 @@ class Terms:
 def log_likelihood(model: BlockModel, terms: Terms) -> float:
     tau = np.array([model.tau(mask) for mask in terms.masks])
     value = residual_likelihood(tau, terms.counts, terms.squares)
-    return value + sum(block.likelihood(own) for block, own in zip(model.blocks, terms.own, strict=True))
+    return value + sum(block.likelihood(statistics) for block, statistics in zip(model.blocks, terms.own, strict=True))
 
 
 def residual_likelihood(tau: Vector, counts: Vector, squares: Vector) -> float:
@@ -186,9 +186,9 @@ def score_and_information(model: BlockModel, terms: Terms) -> tuple[Vector, Matr
         info[np.ix_(b, b)] -= 2 * slope[k] * block.sigma
         if len(b):
             own_score, own = derivatives(terms.own[k], block.mu, block.sigma)
-            both = np.concatenate([m, s])
-            score[both] += own_score
-            info[np.ix_(both, both)] += own
+            slopes = np.concatenate([m, s])
+            score[slopes] += own_score
+            info[np.ix_(slopes, slopes)] += own
     score[: 1 + p] += terms.score_sum
     score += residual_sum[:-1] @ e + slope @ t
     info[: 1 + p, : 1 + p] += terms.gram
@@ -265,7 +265,9 @@ def as_regression(
     )
     # Changing units moves every log-likelihood by the same constant.
     scales = (float(np.log(units.scale[place]).sum()) for place in model.places)
-    constant = n * math.log(scale) + sum(own.n * log_scale for own, log_scale in zip(terms.own, scales, strict=True))
+    constant = n * math.log(scale) + sum(
+        statistics.n * log_scale for statistics, log_scale in zip(terms.own, scales, strict=True)
+    )
     values = tuple(value - constant for value in trace)
     return GaussianFit(mu, sigma, values[-1], values, *steps), standard.in_units(
         units.centre, units.scale, (centre, scale)
@@ -327,10 +329,10 @@ def starting_model(data: BlockMoments, init: Init) -> BlockModel:
         )
     start = model_of(total, consecutive(data.widths))
     blocks = []
-    for block, own in zip(start.blocks, data.own, strict=True):
-        mean, _ = own.available()
-        products = own.patterns[0].about(mean)[1]
-        blocks.append(BlockParameters(block.beta, mean, products / max(own.n, 1.0)))
+    for block, statistics in zip(start.blocks, data.own, strict=True):
+        mean, _ = statistics.available()
+        products = statistics.patterns[0].about(mean)[1]
+        blocks.append(BlockParameters(block.beta, mean, products / max(statistics.n, 1.0)))
     return BlockModel(start.intercept, 1.0, tuple(blocks))
 
 

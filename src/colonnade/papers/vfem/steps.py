@@ -335,8 +335,8 @@ def response_terms(me: Party, *, names: list[str], round_number: int, eta: float
     me.keep("vfem weights", weights)
     me.keep("vfem mean", now.mu)
     for party in design.others:
-        own = scores[block.rows[design.parties.index(party)]]
-        terms_of = {"scores": own, "score_sums": score_sums, "weights": weights}
+        party_scores = scores[block.rows[design.parties.index(party)]]
+        terms_of = {"scores": party_scores, "score_sums": score_sums, "weights": weights}
         me.send(party, RESIDUALS, terms_of, each_round=True)
     intercept, sigma2 = _own(state, eta)
     value = {

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.audit.attack import DELTA, NEIGHBOURS, Attack, Setting
-from colonnade.audit.bounds import PrivacyProfile, power
+from colonnade.audit.bounds import PrivacyProfile
 from colonnade.audit.claims import AGE, claimed_curve, small_consortium
-from colonnade.audit.mechanism import Audit, AuditResult
-from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
+from colonnade.audit.mechanism import Audit, AuditResult, presence_audit
+from colonnade.audit.planted import MEMBERS, NOTHING, Planted
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
@@ -84,12 +84,13 @@ def copula_audit(
     counted, gram = 1 / sigma**2, layout.delta_2**2 / (2 * layout.mu)
     looked_for = Planted(factor=1.4) if planted.nothing else planted
     broken = looked_for.factor**2 * (counted + gram * MEMBERS / looked_for.members)
-    stated = power(
+    return presence_audit(
+        run_many,
         claim,
         shift=math.sqrt(counted + gram),
         sd=1.0,
-        factor=math.sqrt(broken / (counted + gram)),
+        delta=delta,
         runs=runs,
-        selections=SELECTIONS,
+        planted=planted,
+        factor=math.sqrt(broken / (counted + gram)),
     )
-    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)

@@ -166,8 +166,8 @@ def estimate(
     error = _error(raw, shrunk, weights, entry_noise) if moments.noise_sd else 0.0
     measured = ~((noise > LEAVE) & ~np.eye(len(noise), dtype=bool))
     for party in range(len(noise)):  # a completion keeps each party's own block: it must be a correlation matrix
-        own = np.ix_(owner == party, owner == party)
-        shrunk[own] = repair(shrunk[own])
+        block = np.ix_(owner == party, owner == party)
+        shrunk[block] = repair(shrunk[block])
     completion, factor = complete(shrunk, measured[np.ix_(owner, owner)], floor=_floor(entry_noise))
     completed = [(a, b) for a in range(len(noise)) for b in range(a + 1, len(noise)) if not measured[a, b]]
     return Estimate(
@@ -249,9 +249,9 @@ def _scarcest(moments: MomentsResult, visible: list[int]) -> tuple[float, float]
     share = float((present * counts[:, None]).sum(axis=0).min() / max(counts.sum(), 1.0))
     worst = 0.0
     for a, b in itertools.combinations(range(present.shape[1]), 2):
-        both = present[:, a] & present[:, b]
-        noise = moments.noise_sd * math.sqrt(max(int(both.sum()), 1))
-        worst = max(worst, float(forecast(noise, max(float(counts[both].sum()), 1.0))))
+        shared = present[:, a] & present[:, b]
+        noise = moments.noise_sd * math.sqrt(max(int(shared.sum()), 1))
+        worst = max(worst, float(forecast(noise, max(float(counts[shared].sum()), 1.0))))
     return share, worst
 
 
@@ -500,9 +500,9 @@ def _moved(
 
 def _entry_noise(pairs: Available, coefficients: Reals, scale: Reals) -> Reals:
     """The sd that noise gives each latent correlation near 0: that of the covariance over the bridge's slope."""
-    each = pairs.noise
+    noise = pairs.noise
     slope = np.abs(coefficients[:, 0])
-    return np.asarray(each * np.outer(scale, scale) / np.maximum(np.outer(slope, slope), 1e-6), dtype=np.float64)
+    return np.asarray(noise * np.outer(scale, scale) / np.maximum(np.outer(slope, slope), 1e-6), dtype=np.float64)
 
 
 def _error(raw: Reals, shrunk: Reals, weights: Reals, noise: Reals) -> float:

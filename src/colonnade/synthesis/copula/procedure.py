@@ -77,7 +77,7 @@ class CopulaReleases:
             names=options.columns,
             presence=options.presence,
             gamma=options.gamma,
-            clip={party: clip.get(party, default_clip(len(own))) for party, own in self.columns.items()},
+            clip={party: clip.get(party, default_clip(len(columns))) for party, columns in self.columns.items()},
             patterns=options.patterns,
             scores=SCORES,
             verify=options.verify,
@@ -88,7 +88,7 @@ class CopulaReleases:
         independent = options.model == "independent"
         share = 1.0 if independent else options.marginal_share
         if options.epsilon is not None:
-            all_columns = [column for own in self.columns.values() for column in own.values()]
+            all_columns = [column for columns in self.columns.values() for column in columns.values()]
             self.rounds = _rounds(options, options.epsilon, facts.n, len(all_columns), share)
             groups: dict[str, Any] = {
                 "marginals": MarginalReleases.of(all_columns, rounds=self.rounds, share=share),
@@ -106,12 +106,17 @@ class CopulaReleases:
             self.sigma = self.calibration["marginals"]
             if not independent:
                 self.layout = replace(noiseless, mu=self.calibration["moments"])
-        cells = [sum(released_size(column, self.rounds) for column in own.values()) for own in self.columns.values()]
+        cells = [
+            sum(released_size(column, self.rounds) for column in columns.values()) for columns in self.columns.values()
+        ]
         noise = {"label": SCORES, "sigma": self.sigma, "rounds": self.rounds}
         self.marginals = stage(
             "marginals",
             release_marginals,
-            {party: [{**noise, "columns": list(own), **self._filled(own)}] for party, own in self.columns.items()},
+            {
+                party: [{**noise, "columns": list(columns), **self._filled(columns)}]
+                for party, columns in self.columns.items()
+            },
             facts=facts,
             roster=roster,
             discloses="noisy counts of the cells of each column",
@@ -120,9 +125,9 @@ class CopulaReleases:
         self.moments = MomentComputation(self.layout, options.view)
         self.stages = (self.marginals,) if independent else (self.marginals, *self.moments.stages)
 
-    def _filled(self, own: Collection[str]) -> dict[str, list[str]]:
+    def _filled(self, columns: Collection[str]) -> dict[str, list[str]]:
         """The columns of a party in which an empty cell makes a record count as absent, if there are any."""
-        filled = [name for name in self.layout.filled if name in own]
+        filled = [name for name in self.layout.filled if name in columns]
         return {"filled": filled} if filled else {}
 
     def costs(self, colluding: int) -> list[Cost]:
@@ -134,8 +139,8 @@ class CopulaReleases:
         counts = job.ask(self.marginals)
         stated: dict[str, Any] = {"n": self.layout.facts.n, "sigma": self.sigma, "rounds": self.rounds}
         return {
-            party: party_marginals(own, counts[party], filled=self.layout.filled, **stated)
-            for party, own in self.columns.items()
+            party: party_marginals(columns, counts[party], filled=self.layout.filled, **stated)
+            for party, columns in self.columns.items()
         }
 
 
@@ -178,9 +183,9 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
     def run(self, job: Job) -> SyntheticTable:
         released = self.releases.ask_marginals(job)
         check_present(released)
-        marginals = {name: marginal for own in released.values() for name, marginal in own.marginals.items()}
-        columns = Columns(column for own in self.releases.columns.values() for column in own.values())
-        ranks = {name: sd for own in released.values() for name, sd in own.ranks.items()}
+        marginals = {name: marginal for answer in released.values() for name, marginal in answer.marginals.items()}
+        columns = Columns(column for listed in self.releases.columns.values() for column in listed.values())
+        ranks = {name: sd for answer in released.values() for name, sd in answer.ranks.items()}
         size, n = len(columns), job.facts.n
         if self.options.model == "independent":
             model = GaussianCopula(columns, marginals, np.eye(size))
@@ -203,9 +208,9 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
                 **estimated.to_dict(),
             },
             frozenset(
-                frozenset((one, other))
+                frozenset((first, second))
                 for a, b in estimated.completed
-                for one, other in itertools.product(self.releases.columns[a], self.releases.columns[b])
+                for first, second in itertools.product(self.releases.columns[a], self.releases.columns[b])
             ),
         )
 
@@ -245,9 +250,9 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
                     "noise sd of a count of one round": sigma * math.sqrt(rounds),
                     "rounds of a numeric column": rounds,
                 },
-                "columns": {name: words for own in released.values() for name, words in own.in_words.items()},
-                MOSTLY_NOISE: [name for own in released.values() for name in own.mostly_noise],
-                "records present": {party: round(max(own.present, 0.0)) for party, own in released.items()},
+                "columns": {name: words for answer in released.values() for name, words in answer.in_words.items()},
+                MOSTLY_NOISE: [name for answer in released.values() for name in answer.mostly_noise],
+                "records present": {party: round(max(answer.present, 0.0)) for party, answer in released.items()},
                 **details,
             },
         )
@@ -275,7 +280,7 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
             return tuple(notes)
         if layout.mu:
             notes += self._pair_forecasts(layout)
-        every = (column for own in self.releases.columns.values() for column in own.values())
+        every = (column for listed in self.releases.columns.values() for column in listed.values())
         ordered = [column.name for column in every if column.kind == "categorical"]
         if ordered:
             notes.append(
@@ -306,8 +311,8 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
                 else Forecast.of(Axis.of(column), n=n, rounds=rounds).in_words()
             )
             + "."
-            for own in self.releases.columns.values()
-            for name, column in own.items()
+            for listed in self.releases.columns.values()
+            for name, column in listed.items()
         ]
 
     def _hopeless(self) -> tuple[str, ...]:
@@ -319,8 +324,8 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
         def off(cut: Callable[[Column], int]) -> float:
             """The noise that must be exceeded, as a part of n, at the party with the most of it."""
             cells = (
-                [values_of(column) if stepwise(column) else cut(column) for column in own.values()]
-                for own in self.releases.columns.values()
+                [values_of(column) if stepwise(column) else cut(column) for column in listed.values()]
+                for listed in self.releases.columns.values()
             )
             return STANDS_OUT * sigma / n / math.sqrt(min(sum(1 / size for size in sizes) for sizes in cells))
 
@@ -371,9 +376,12 @@ def measured_shares(
     """What was released of each column, in its public cells, to draw the rows over it."""
     return {
         name: released_shares(
-            column, own.marginals[name], cells(column, bins=TALLY_BINS), own.ranks[name] / max(own.present, 1.0)
+            column,
+            answer.marginals[name],
+            cells(column, bins=TALLY_BINS),
+            answer.ranks[name] / max(answer.present, 1.0),
         )
-        for party, own in released.items()
+        for party, answer in released.items()
         for name, column in columns[party].items()
     }
 
@@ -384,12 +392,12 @@ STANDS_OUT = 5.0
 
 def check_present(released: Mapping[str, PartyMarginals]) -> None:
     """A party whose noisy number of records does not stand out of its noise carries nothing."""
-    for party, own in released.items():
-        if own.present < max(STANDS_OUT * own.present_sd, 1.5):
+    for party, answer in released.items():
+        if answer.present < max(STANDS_OUT * answer.present_sd, 1.5):
             raise NotEstimable(
-                f"{party!r} seems to have {max(own.present, 0.0):.0f} records, and the noise has standard deviation"
-                f" {own.present_sd:.3g}: nothing can be said of its columns; leave them out with columns=, or allow a"
-                " larger epsilon."
+                f"{party!r} seems to have {max(answer.present, 0.0):.0f} records, and the noise has standard deviation"
+                f" {answer.present_sd:.3g}: nothing can be said of its columns; leave them out with columns=, or allow"
+                " a larger epsilon."
             )
 
 

@@ -247,8 +247,8 @@ def release_marginals(
             noisy[name] = counts + discrete_gaussian(me.randomness, sigma, counts.size) if sigma else counts
         else:
             noisy[name] = to_arrays(release_adaptive(me, column, column_rounds(sigma, rounds), filled=complete))
-    told = party_marginals(wanted, noisy, n=me.facts.n, sigma=sigma, rounds=rounds, filled=complete)
-    marginals = told.marginals
+    private = party_marginals(wanted, noisy, n=me.facts.n, sigma=sigma, rounds=rounds, filled=complete)
+    marginals = private.marginals
     keep_scores(me, label, {name: score_map(wanted[name], marginal) for name, marginal in marginals.items()})
     return Release(noisy, "noisy counts of the cells of each column")
 

@@ -23,7 +23,7 @@ def field_attacks() -> tuple[Attack, ...]:
 
 def _composed(moment_share: float, setting: Setting) -> AuditResult:
     """A record that is in one cell of every table that the rounds open, and at the corner of its domain; or nothing."""
-    common = {"model": "field", "epsilon": 2.0, "delta": DELTA, "view": "server", "tables": 8, "cuts": "declared"}
+    common = {"model": "field", "epsilon": 2.0, "delta": DELTA, "view": "server", "n_tables": 8, "cuts": "declared"}
     method = Synthesize(**common, moment_share=moment_share)  # type: ignore[arg-type]
     with small_consortium() as federation:
         procedure = FieldSynthesis(method, federation.facts, federation.roster)

@@ -137,7 +137,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         self._check_width()
         units = [width]
         if width > 1:
-            units += [width * (width - 1) // 2, options.tables or math.ceil(TABLES_A_COLUMN * width)]
+            units += [width * (width - 1) // 2, options.n_tables or math.ceil(TABLES_A_COLUMN * width)]
         self.moments: MomentComputation | None = None
         mus = self._noise(roster, units)
         self.bins = options.bins or (coarse_bins(facts.n, math.sqrt(2 * mus[1])) if width > 1 else BINS)

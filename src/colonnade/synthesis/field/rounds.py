@@ -30,15 +30,15 @@ from colonnade.federation.stage import SEALED, Later, Stage, stage
 from colonnade.federation.step import Public
 from colonnade.privacy.cost import Cost, Unbounded
 from colonnade.privacy.skellam import Skellam
-from colonnade.secure.bgw import Product, cross, lift, open_product
+from colonnade.secure.bgw import Product, cross, lift
 from colonnade.secure.claims import Factors, cross_weights
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
-from colonnade.secure.seeded import Shape, Share, materialize
+from colonnade.secure.seeded import Shape, Share
 from colonnade.statistics.joint import (
     COMPARING,
     EXACT,
-    SharedStatistic,
+    LargeNoise,
     account_notes,
     binding,
     colluders,
@@ -49,14 +49,10 @@ from colonnade.statistics.joint import (
 )
 from colonnade.statistics.pair import audience, exchange_rows, open_sum, opened_pair
 from colonnade.statistics.shares import (
-    blinds_of,
     deal_large,
-    deal_large_noise,
     dealt_large,
-    joined_noise,
     messages,
     shares_of,
-    unblinded,
 )
 from colonnade.statistics.tables import CELL, TablesLayout
 from colonnade.statistics.verified import (
@@ -82,7 +78,7 @@ OPENED = ("one-way tables", "coarse pairs", "selected tables")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round(SharedStatistic):
+class Round(LargeNoise):
     """The public shape of one round: its tables, and the mu of each cell (0: exact).
 
     `names` and `edges` are those of the schema; `label` follows from the number. The first round shares the rows of all
@@ -99,7 +95,6 @@ class Round(SharedStatistic):
     edges: Mapping[str, tuple[float, ...]]
     number: int
     tables: tuple[TableQuery, ...]
-    mu: int
     largest_mu: int
 
     def check(self) -> None:
@@ -195,11 +190,8 @@ class Round(SharedStatistic):
     def joint_tag(self, pair: Names) -> str:
         return f"{self.tag}: joint {' x '.join(pair)}"
 
-    def paired(self) -> PairedRound:
-        return self._paired
-
     @cached_property
-    def _paired(self) -> PairedRound:
+    def paired(self) -> PairedRound:
         return PairedRound(self)
 
     # --- what members do ----------------------------------------------------------------------------------
@@ -231,50 +223,19 @@ class Round(SharedStatistic):
         rows[present, np.ravel_multi_index([codes[name][present] for name in pair], shape)] = 1
         return rows
 
-    def share_noise(self, me: Party, number: int) -> None:
-        size = sum(self.opened)
-        deal_large_noise(me, f"{self.tag}: noise", self.field, mu=self.mu, size=size, parts=bool(self.verify))
-
     def hold(self, me: Party, number: int) -> None:
         """Keep rows, joint rows and noise."""
-        layers, noise = len(self.field.primes), f"{self.tag}: noise"
+        layers = len(self.field.primes)
         messages(me, self.rows_tag, self.parties, layers=layers, keep=True, remember=self.remembers(0))
         for pair in self.joints:
             messages(me, self.joint_tag(pair), [self.facts.owner(pair[0])], layers=layers, keep=True)
-        for tag in (noise, *blinds_of(me.roster, noise)):
-            messages(me, tag, me.roster.names, layers=layers, keep=True)
+        self.keep_noise(me, number)
 
     def combine(self, me: Party, number: int) -> Residues:
         """Products of the rows that this holder keeps, plus every member's noise, for each unit of each table."""
-        layers, size = len(self.field.primes), sum(self.opened)
-        products = self._products(me)
-        noise = self._dealt_noise(me, f"{self.tag}: noise")
-        if self.verify:
-            blinds = [self._dealt_noise(me, tag) for tag in blinds_of(me.roster, f"{self.tag}: noise")]
-            noise = {
-                member: joined_noise(me, self.field, drawn, [blind[member] for blind in blinds])
-                for member, drawn in noise.items()
-            }
-        opened = np.empty((layers, size), dtype=np.int32)
-        start = 0
-        for table, product in zip(self.tables, products, strict=True):
-            cells = math.prod(product.shape)
-            for _ in range(table.units):
-                unit = slice(start, start + cells)
-                shaped = {member: drawn[:, unit].reshape(layers, *product.shape) for member, drawn in noise.items()}
-                opened[:, unit] = open_product(product, noise=shaped, parties=me.roster.names).reshape(layers, -1)
-                start += cells
-        return opened
-
-    def _dealt_noise(self, me: Party, tag: str) -> dict[str, Residues]:
-        """Of each member; for a verification it is remembered, if there is room, since it needs it again."""
-
-        def shares() -> dict[str, Residues]:
-            dealt = dealt_large(me, tag, me.roster.names, self.field, lengths=(sum(self.opened),))
-            return {member: materialize(share) for member, share in dealt.items()}
-
-        size = 4 * len(self.field.primes) * len(me.roster.names) * sum(self.opened)
-        return me.remembered(tag, size, shares) if self.remembers(size) else shares()
+        products = zip(self.tables, self._products(me), strict=True)
+        units = (product for table, product in products for _ in range(table.units))
+        return self.with_noise(me, number, units, self.held_noise(me))
 
     def _sides(self, table: TableQuery) -> tuple[Side, Side | None]:
         """What is multiplied for a table: the indicators of two columns, or of a column and a joint pair. A table of
@@ -444,14 +405,6 @@ class Round(SharedStatistic):
             for side, cells in single:
                 total = extension.add(total, extension.combine(self._cells_of(counts, side)[:, 0], cells))
         return total
-
-    def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
-        tag = f"{self.tag}: noise"
-        noise, *blinds = (
-            functools.reduce(self.field.add, self._dealt_noise(me, part).values())
-            for part in (tag, *blinds_of(me.roster, tag))
-        )
-        return noise, [unblinded(me, self.field, blind) for blind in blinds]
 
     def _groups(self, dealer: str) -> list[tuple[str | Names, int, int]]:
         """The one-hot groups that a party deals in this round: which array, and its columns."""
@@ -640,7 +593,7 @@ class TableRounds:
         public: Mapping[str, Any],
     ) -> None:
         """Parties in pairs: exchange rows with each round, and open."""
-        names, paired = self.roster.names, layouts[0].paired()
+        names, paired = self.roster.names, layouts[0].paired
         requests = [{**example, "number": number} for example in examples for number in range(len(paired.chunks) + 1)]
         self.exchange = stage(
             f"{LABEL}: exchange rows",
@@ -713,7 +666,7 @@ class TableRounds:
         layout = self.layout(schema, number, queries)
         chosen = chosen_for(layout)
         if self.roster.pair:
-            for _ in range(len(layout.paired().chunks) + 1):
+            for _ in range(len(layout.paired.chunks) + 1):
                 job.ask(self.exchange, chosen=chosen)
             integers = opened_pair(job, self.open, layout, 0, chosen=chosen)
             return self._measured(layout, queries, integers)

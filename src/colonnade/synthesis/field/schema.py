@@ -25,7 +25,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Later, Stage, fields_of, is_number, stage
-from colonnade.privacy.accounting import calibrate
+from colonnade.privacy.calibration import Calibration, Gaussians
 from colonnade.privacy.cost import Cost, Gaussian
 from colonnade.statistics.adaptive import AdaptiveMarginal, Axis, Forecast, most_counts
 from colonnade.statistics.cells import Cells, cells, gapless
@@ -239,8 +239,8 @@ class PrivateCuts:
             return
         if epsilon is None:
             raise BadPrivacyParameter("private quantiles need an epsilon; take cuts='declared'.")
-        alone = calibrate(lambda multiplier: [Gaussian(multiplier)], epsilon=epsilon, delta=delta)
-        multiplier = alone * (len(wanted) / share) ** 0.5
+        scale = Calibration({"all of it": Gaussians()}, epsilon=epsilon, delta=delta).scale
+        multiplier = Gaussians(count=len(wanted), share=share).level(scale)
         self.costs = (Gaussian(multiplier, replace_factor=2**0.5).times(len(wanted)),)
         self.level = multiplier
         shape = {"shape": "adaptive", "bins": cells, "noise": "gaussian", "level": multiplier}

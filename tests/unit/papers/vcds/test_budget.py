@@ -103,8 +103,8 @@ def test_wrong_options_are_refused_when_they_are_stated(wrong: dict[str, object]
 
 
 def test_options_of_the_others() -> None:
-    with pytest.raises(BadArguments, match="draws"):
-        EVCDS(draws="aligned")  # type: ignore[arg-type]
+    with pytest.raises(BadArguments, match="sampler"):
+        EVCDS(sampler="aligned")  # type: ignore[arg-type]
     with pytest.raises(BadArguments, match="sweeps"):
         EVCDS(sweeps=-1)
     with pytest.raises(BadArguments, match="iterations"):
@@ -117,7 +117,7 @@ def test_options_of_the_others() -> None:
         VCDS(epsilon=-1.0)
 
 
-@pytest.mark.parametrize("method", [VCDS(columns=("a", "b")), EVCDS(draws="adjusted"), IEVCDS(iterations=3)])
+@pytest.mark.parametrize("method", [VCDS(columns=("a", "b")), EVCDS(sampler="adjusted"), IEVCDS(iterations=3)])
 def test_options_round_trip(method: VCDS | EVCDS | IEVCDS) -> None:
     assert type(method).from_options(method.options()) == method
 

@@ -18,7 +18,7 @@ PRINTED = {
     "noise": "exact",
     "marginals": "bernstein",
 }
-ADJUSTED = {"draws": "adjusted", "sweeps": 0}
+ADJUSTED = {"sampler": "adjusted", "sweeps": 0}
 ITERATED = {"iterations": 10, "per_iteration": False, "imputation": "ranked"}
 
 

@@ -141,9 +141,9 @@ class GaussianCopula(Generator):
         correlation = repair(invert_bridge(covariance, coefficients))
         width = 0 if known is None else known.shape[1]
         weights = linalg.solve(correlation[:width, :width], correlation[:width, width:], assume_a="pos")
-        rest = correlation[width:, width:] - correlation[width:, :width] @ weights
+        left = correlation[width:, width:] - correlation[width:, :width] @ weights
         self._weights = weights
-        self._root = linalg.cholesky((rest + rest.T) / 2, lower=True)
+        self._root = linalg.cholesky((left + left.T) / 2, lower=True)
         if progress is not None:
             progress(1, 1)
 

@@ -220,9 +220,9 @@ class Diffusion(Network):
 
     def measured(self, params: Params, x: Floats, condition: Floats, seed: int) -> Any:
         """The network's own error, for each step and number, on some records."""
-        some = np.random.default_rng(seed).permutation(len(x))[:MEASURED]
+        sample = np.random.default_rng(seed).permutation(len(x))[:MEASURED]
         key = jax.random.fold_in(new_key(seed), 1)
-        return np.asarray(self._noise_error(params, x[some], condition[some], key))
+        return np.asarray(self._noise_error(params, x[sample], condition[sample], key))
 
 
 @dataclass(kw_only=True)
