@@ -94,9 +94,11 @@ class Summary:
 
     def _add_cells(self, values: pd.Series[Any], present: NDArray[np.bool_]) -> None:
         if values.dtype == object:
-            odd = next((cell for cell in values[present] if not isinstance(cell, _PLAIN)), None)
-            if odd is not None and not hasattr(odd, "year"):
-                self.strange = type(odd).__name__
+            odd = (cell for cell in values[present] if not isinstance(cell, _PLAIN) and not hasattr(cell, "year"))
+            self.strange = next((type(cell).__name__ for cell in odd), self.strange)
+            if self.strange:  # nothing else is asked of it, and two lists cannot be compared
+                self.empty += int((~present).sum())
+                return
         if isinstance(values.dtype, pd.StringDtype) or values.dtype == object:
             present = present & (values != "").to_numpy(dtype=bool, na_value=False)
         self.empty += int((~present).sum())
