@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
@@ -15,6 +16,7 @@ from colonnade.federation.catalogue import CATALOGUE
 from colonnade.models.classify import Classify, moment_auc, noise_ridge, separation, solve_moments
 from colonnade.models.matrix import SecondMoments
 from support.buyers import NAMES, buyers, buyers_federation, pooled
+from support.gaps import pairwise_covariance
 from support.small import committee_of
 
 
@@ -58,12 +60,12 @@ def test_noise_is_answered_by_the_stated_ridge() -> None:
 
 @pytest.mark.parametrize("presence", ["secret", "known"])
 def test_incomplete_records_give_the_fit_of_available_cases(tmp_path: Path, presence: Any) -> None:
-    """Oracle: pairwise averages by numpy. Where the mask is ignored the fit is another one."""
+    """Oracle: pairwise covariances by pandas. Where the mask is ignored the fit is another one."""
     frame = buyers()
     rows, sign = pooled(frame)
     rows[frame["id"] % 5 == 0, 4] = np.nan
-    table = np.column_stack([np.ones(len(frame)), rows, sign])
-    second = np.array([[np.nanmean(a * b) for b in table.T] for a in table.T])
+    table = pd.DataFrame(np.column_stack([np.ones(len(frame)), rows, sign]))
+    second = (pairwise_covariance(table) + np.outer(table.mean(), table.mean())).to_numpy()
     expected = np.linalg.solve(second[:-1, :-1], 2 * second[:-1, -1])
     with buyers_federation(tmp_path, frame, absent="bank", allow=("exact-moments", "presence")) as parties:
         model = Classify(response="bought", epsilon=None, gamma=1024, presence=presence).fit(parties)

@@ -19,6 +19,7 @@ from colonnade.models import pca as module
 from colonnade.models.matrix import norm_bounds, second_moments
 from colonnade.models.pca import PCA, leading_eigenvectors
 from colonnade.statistics.moments import Moments
+from support.gaps import pairwise_covariance
 from support.small import committee_of, three_overlapping_blocks, three_parties
 
 EXACT = ("presence", "exact-moments")
@@ -102,7 +103,7 @@ def test_by_default_components_are_those_of_standardised_columns(tmp_path: Path)
 
 
 def test_by_default_absent_blocks_are_missing(tmp_path: Path) -> None:
-    """Means and variances over the records that have a block, products over those that have both."""
+    """Means and variances over the records that have a block, covariances over those that have both."""
     frame = correlated_rows()
     with federation(tmp_path, frame, absent=True, allow=EXACT) as parties:
         model = PCA(n_components=2, epsilon=None, gamma=1024).fit(parties)
@@ -110,10 +111,27 @@ def test_by_default_absent_blocks_are_missing(tmp_path: Path) -> None:
     for place, columns in enumerate(([0, 1], [2, 3, 4, 5], [6, 7])):
         table.loc[np.arange(len(frame)) % 4 == place, columns] = np.nan
     mean, deviation = table.mean().to_numpy(), table.std(ddof=0).to_numpy()
-    products = np.array([[np.nanmean(table[a] * table[b]) for b in table] for a in table])
-    values = np.linalg.eigvalsh((products - np.outer(mean, mean)) / np.outer(deviation, deviation))[::-1]
+    values = np.linalg.eigvalsh(pairwise_covariance(table) / np.outer(deviation, deviation))[::-1]
     assert model.mean_ == pytest.approx(mean, abs=1e-9)
     assert model.explained_variance_ == pytest.approx(values[:2], rel=1e-6)
+
+
+def test_a_column_near_one_end_of_its_range_is_not_tied_to_others_by_missing_blocks(tmp_path: Path) -> None:
+    """Claims of which most are 0, with a range for the largest there could be: independent of the rest, as drawn."""
+    rng = np.random.default_rng(3)
+    claims = np.where(rng.random(600) < 0.1, rng.lognormal(7, 1, 600), 0.0)
+    blocks = {
+        "insurer": pd.DataFrame({"id": range(600), "claim": claims}),
+        "clinic": pd.DataFrame({"id": range(150, 750), "age": rng.integers(60, 90, 600)}),
+    }
+    claim = Column(name="claim", kind="continuous", lower=0, upper=1_000_000)
+    columns = Columns([claim, Column(name="age", kind="count", lower=0, upper=120)])
+    how = {"key": "id", "columns": columns, "holder": "university", "allow": EXACT}
+    with Federation.local(blocks, **how, home=tmp_path) as parties:
+        model = PCA(n_components=1, epsilon=None).fit(parties)
+    both = blocks["insurer"].merge(blocks["clinic"])
+    correlation = abs(both["claim"].corr(both["age"]))
+    assert model.explained_variance_[0] == pytest.approx(1 + correlation, abs=0.05), "was 2.5"
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -148,16 +166,16 @@ def test_a_column_that_cannot_be_told_from_noise_is_named_first(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("presence", ["known", "secret", "ignore"])
-def test_second_moments_average_over_the_records_that_have_both_blocks(tmp_path: Path, presence: Any) -> None:
-    """pandas averages over available pairs too; with presence ignored an absent block is zeros."""
+def test_second_moments_are_of_the_records_that_have_both_blocks(tmp_path: Path, presence: Any) -> None:
+    """Covariances as pandas has them, over available pairs; with presence ignored an absent block is zeros."""
     frame = correlated_rows()
     with federation(tmp_path, frame, absent=True, allow=EXACT) as parties:
         second = second_moments(Moments(epsilon=None, gamma=1024, presence=presence).fit(parties))
     table = pd.DataFrame(pooled_features(frame))
     for at, columns in enumerate(([0, 1], [2, 3, 4, 5], [6, 7])):
         table.loc[np.arange(len(frame)) % 4 == at, columns] = 0.0 if presence == "ignore" else np.nan
-    extended = pd.concat([pd.Series(1.0, table.index), table], axis=1).to_numpy()
-    expected = np.array([[np.nanmean(a * b) for b in extended.T] for a in extended.T])
+    extended = pd.concat([pd.Series(1.0, table.index), table], axis=1)
+    expected = pairwise_covariance(extended) + np.outer(extended.mean(), extended.mean())
     assert second.names[0] == "1"
     assert np.allclose(second.matrix, expected, atol=1e-12)
 

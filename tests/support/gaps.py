@@ -84,3 +84,9 @@ def gaps_federation(tmp_path: Path, blocks: dict[str, pd.DataFrame], columns: Co
         runs=tmp_path / "runs",
         **{"allow": allow, **options},
     )
+
+
+def pairwise_covariance(table: pd.DataFrame) -> pd.DataFrame:
+    """Over the records that have both; pandas divides by one less."""
+    both = table.notna().astype(float).T @ table.notna().astype(float)
+    return table.cov() * (both - 1) / both

@@ -196,7 +196,7 @@ class Column:
     def _codes(self, values: pd.Series[Any]) -> Reading:
         assert self.categories is not None
         if self.empty:
-            values = encoding.emptied(values, self.empty)
+            values = encoding.emptied(values, self.empty, numeric=not isinstance(self.categories[0], str))
         matched = encoding.read_codes(values, self.categories, trim=self.trim, ignore_case=self.ignore_case)
         codes, empty, outside = matched
         nowhere = np.zeros(len(values), dtype=np.bool_)
@@ -229,8 +229,13 @@ class Column:
             moments, unreadable = read_dates(values, step=self.step, date_format=self.date_format)
             return steps_between(self.from_, moments, self.step), unreadable, 0
         if self._spelling is None:
-            return *encoding.read_numbers(values), 0
-        numbers, unreadable, limited = encoding.read_spelled(values, self._spelling)
+            numbers, unreadable = encoding.read_numbers(values)
+            limited = np.zeros(0, dtype=np.bool_)
+        else:
+            numbers, unreadable, limited = encoding.read_spelled(values, self._spelling)
+        marks = [mark for mark in map(encoding.spelled_number, self.empty or ()) if mark is not None]
+        if marks:  # "-999" also means -999.0 and -999,00
+            numbers = np.where(np.isin(numbers, marks), np.nan, numbers)
         return numbers, unreadable, int(limited.sum())
 
     @property

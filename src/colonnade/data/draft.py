@@ -12,6 +12,7 @@ The rules, in their order; the first that fits decides:
 | dates, clearly or in one format | `date`, whole years; months if all days are firsts, minutes if there are times |
 | 0 and 1, or two values | `binary`; no, n, false, off before yes, y, true, on |
 | numbers, as their cells write them | `count` if all are whole and written so, or there are 100; else `continuous` |
+| among them -999 and its like, and a few words | empty cells |
 | texts of more than 20 values, most of them once | left out: identifiers, or free text if long or with spaces |
 | other texts | `categorical`; `other` if there are more than 50 levels, of more than 200 the most frequent 199 |
 """
@@ -19,6 +20,7 @@ The rules, in their order; the first that fits decides:
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,23 +33,27 @@ from numpy.typing import NDArray
 
 from colonnade.data.column import EXACT, Column, Columns, Kind
 from colonnade.data.columns_toml import columns_text
-from colonnade.data.dates import Step
+from colonnade.data.dates import Step, parse_date
 from colonnade.data.encoding import MARKERS, normal_text, quoted_text
 from colonnade.data.keys import key_name, no_key, read_keys, with_key
 from colonnade.data.sources import Source, open_source
 from colonnade.data.summary import Summary
 from colonnade.errors import ColonnadeError, EmptyParty, KeyProblem
-from colonnade.formatting import number, share
+from colonnade.formatting import counted, number, share
 from colonnade.view.blocks import Block, Figure, Figures, Heading, Section, Table, Text, View
 from colonnade.view.render import Viewed
 
 ROWS = 16_384
 FEW_NUMBERS, OFTEN = 10, 20
 """Whole numbers keep their own bounds if there are at most so many different ones, each so often on average."""
+FEW_WORDS = 5
+"""Among numbers so many different words, "refused" say, mean an empty cell."""
 MANY_NUMBERS = 100
 """So many floats that are all whole are integers, stored as floats."""
 FEW_TEXTS = 20
 """Texts of no more values than this are categories, however rare each is."""
+NO_END = "9999-01-01"
+"""From here on a date says that there is none."""
 LONG_LIST, MOST_LEVELS = 50, 200
 LONG_TEXT = 40
 BINS = 20
@@ -62,6 +68,9 @@ NEGATIVE = frozenset({"no", "n", "false", "f", "0", "off", "negative", "absent",
 LEVELS_TOO = frozenset({"none", "unknown", "missing"})
 """Words that mean an empty cell among numbers, and may be a level among texts."""
 
+THOUSANDS = (
+    'Every point stands before exactly three digits: if it separates thousands, write thousands = "." and other bounds.'
+)
 CONFIRM = "read off the data: confirm or replace, then delete the line `draft = true`"
 
 
@@ -127,7 +136,7 @@ class Draft(Viewed):
     def view(self, *, confirmed: bool = False) -> View:
         used = [finding for finding in self.findings if finding.column is not None]
         left = [finding for finding in self.findings if finding.column is None]
-        title = f"{len(used)} columns drafted, {len(left)} left out"
+        title = f"{counted(len(used), 'column')} drafted, {len(left)} left out"
         state = (
             Text(text=SAID_YES, style="warning")
             if confirmed
@@ -167,7 +176,7 @@ class Draft(Viewed):
         )
 
     def warnings(self) -> list[str]:
-        """What happens to rows: those without a key, and several of one record."""
+        """What happens to rows: those without a key, and several of one record; and values that are taken as none."""
         keyless = [f"{table.party} ({number(table.keyless)})" for table in self.tables if table.keyless]
         said = (
             [f"Rows without a key are left out, by `require` in the source: {', '.join(keyless)}."] if keyless else []
@@ -183,6 +192,15 @@ class Draft(Viewed):
                     f"{table.party} has {number(table.rows)} rows of {number(table.persons)} records, which become one"
                     f" each, by `one_row` in columns.toml: {', '.join(rules)}. Is that what you mean?"
                 )
+        said += [f"{finding.name}: {THOUSANDS}" for finding in self.findings if THOUSANDS in finding.confirm]
+        marked = [
+            f"{', '.join(unusual)} of {finding.name}"
+            for finding in self.findings
+            if finding.column is not None
+            and (unusual := [text for text in finding.column.empty or () if text.casefold() not in MARKERS])
+        ]
+        if marked:
+            said.append(f"Taken as empty cells, by `missing` in columns.toml: {'; '.join(marked)}. Are they?")
         return said
 
     def _section(self, party: str) -> Section:
@@ -235,7 +253,7 @@ def draft(frames: Mapping[str, Any] | pd.DataFrame, *, key: str | Sequence[str])
         drafted.append(table)
         for finding in own:
             if finding.column is not None and finding.name in owner:
-                why = f"{owner[finding.name]} has a column of this name too, and a column has one owner"
+                why = f"{owner[finding.name]} has a column of this name too; rename it in this table to use both"
                 finding = replace(finding, column=None, why=why, figure=None)
             elif finding.column is not None:
                 owner[finding.name] = party
@@ -285,7 +303,7 @@ def _finding(party: str, name: str, summary: Summary) -> Finding:
     except ColonnadeError as error:  # a name or a value that no declaration can hold
         column, why, confirm = None, str(error), ""
     figure = None if column is None else _figure(column, summary)
-    marked = sum(summary.texts[text] for text in (None if column is None else column.empty) or ())
+    marked = summary.marked((None if column is None else column.empty) or ())
     return Finding(
         party=party,
         name=name,
@@ -315,9 +333,14 @@ def _decide(name: str, summary: Summary) -> Decision:
     if summary.dates and not summary.numbers:
         return _date(name, summary)
     meaning = {text for text in summary.texts if text.strip().casefold() in MARKERS}
+    words = {text for text in summary.texts if text not in meaning}
+    if summary.numbers > summary.filled / 2 and len(summary.levels) > FEW_NUMBERS and len(words) <= FEW_WORDS:
+        meaning |= {word for word in words if not any(letter.isdigit() for letter in word)}
     read = summary.numbers + sum(summary.texts[text] for text in meaning)
     if read == summary.filled and summary.numbers and not summary.codes:
-        return _numbers(name, summary, tuple(sorted(meaning)))
+        markers = summary.markers()
+        texts = (*(f"{number:.0f}" for number in markers), *sorted(meaning))
+        return _numbers(name, summary.without(markers), texts)
     return _texts(name, summary)
 
 
@@ -348,6 +371,8 @@ def _numbers(name: str, summary: Summary, meaning: tuple[str, ...]) -> Decision:
     column = Column(name=name, kind=kind, lower=lower, upper=upper, draft=True, **missing, **spelled)
     why = ("whole numbers" if whole else "numbers") + as_written + _meaning(meaning)
     question = f"Are {lower:,.12g} and {upper:,.12g} bounds that anyone may know?"
+    if summary.thousands:
+        question += f" {THOUSANDS}"
     if few:
         codes = ", ".join(str(int(level)) for level in levels)
         question += f' Are they codes, not quantities? Then write kind = "categorical" and categories = [{codes}].'
@@ -385,9 +410,17 @@ def _meaning(meaning: Sequence[str]) -> str:
 def _date(name: str, summary: Summary) -> Decision:
     form, dates = next(iter(summary.dates.items()))
     meaning = tuple(sorted(text for text in summary.texts if text.strip().casefold() in MARKERS))
-    if dates.first == dates.last:
+    first, last = dates.first, dates.last
+    if last >= np.datetime64(NO_END) and not summary.more_texts:  # "valid until" the end of all days
+        moments = {text: parse_date(text, "day", form) for text in summary.texts if text not in meaning}
+        known = {text: np.datetime64(moment, "s") for text, moment in moments.items() if moment is not None}
+        endless = {text for text, moment in known.items() if moment >= np.datetime64(NO_END)}
+        others = [moment for text, moment in known.items() if text not in endless]
+        if endless and others:
+            meaning, first, last = (*meaning, *sorted(endless)), min(others), max(others)
+    if first == last:
         return None, "every filled cell is the same", ""
-    years = [int(str(end.astype("datetime64[Y]"))) for end in (dates.first, dates.last)]
+    years = [int(str(end.astype("datetime64[Y]"))) for end in (first, last)]
     step: Step = "day"
     if not dates.midnight:
         step = "minute" if dates.minutes else "second"
@@ -491,7 +524,8 @@ def _marked(counted: Mapping[str, int]) -> tuple[str, ...]:
         sorted(
             text
             for text in counted
-            if text.strip().casefold() in MARKERS - LEVELS_TOO and not (codes and text.strip() == "NA")
+            if re.fullmatch(r"-([789])\1*", text.strip())
+            or (text.strip().casefold() in MARKERS - LEVELS_TOO and not (codes and text.strip() == "NA"))
         )
     )
 
@@ -575,7 +609,7 @@ def _figure(column: Column, summary: Summary) -> Figure:
     elif column.kind == "date":
         numbers = column.numbers(pd.Series(np.concatenate(summary.sample)))[0]
     else:
-        numbers = np.concatenate(summary.sample)
+        numbers = np.concatenate(summary.without(summary.markers()).sample)
     assert column.lower is not None
     assert column.upper is not None
     edges = np.linspace(column.lower, column.upper, BINS + 1)

@@ -37,6 +37,8 @@ Category = str | int | float | bool
 
 EMPTY = -1
 _OUTSIDE = -2
+_MINUS = "\u2212"
+"""As typesetters write it; a hyphen is what is read."""
 _NUMBER = r"[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[ \t]*"
 _SPACES = frozenset(" \u00a0\u202f")  # the second and third do not break a line
 _WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,30}[ \t]*")
@@ -108,7 +110,7 @@ def read_spelled(
     def number_of(cell: object) -> tuple[float | None, bool]:
         if not isinstance(cell, str) or cell == "":
             return _read_number(cell), False
-        shape = pattern.match(cell)
+        shape = pattern.match(cell.replace(_MINUS, "-"))
         if shape is None or not (shape[3] or shape[4]):
             return None, False
         whole = re.sub("[^0-9]", "", shape[3])
@@ -121,8 +123,9 @@ def read_spelled(
     return numbers[index], unreadable[index], np.array([limit for _, limit in read], dtype=np.bool_)[index]
 
 
-def emptied(values: pd.Series[Any], texts: Sequence[str]) -> pd.Series[Any]:
-    """The cells, with those that a column's texts declare to mean "empty" made empty."""
+def emptied(values: pd.Series[Any], texts: Sequence[str], *, numeric: bool = False) -> pd.Series[Any]:
+    """The cells, with those that a column's texts declare to mean "empty" made empty; with `numeric`, "-9" also means
+    -9.0."""
     if isinstance(values.dtype, pd.CategoricalDtype):
         values = values.astype(object)
     numbers = {number for number in map(spelled_number, texts) if number is not None}
@@ -131,13 +134,16 @@ def emptied(values: pd.Series[Any], texts: Sequence[str]) -> pd.Series[Any]:
     meaning = {text.strip() for text in texts}
 
     def means_empty(cell: object) -> bool:
-        return cell.strip() in meaning if isinstance(cell, str) else isinstance(cell, int | float) and cell in numbers
+        if isinstance(cell, str):
+            return cell.strip() in meaning or (numeric and spelled_number(cell.strip()) in numbers)
+        return isinstance(cell, int | float) and cell in numbers
 
     return values.mask(values.map(means_empty).astype(bool))
 
 
 def spelled_number(text: str) -> int | float | None:
     """The decimal number that a text spells, or None. No infinity, no underscores, no other digits."""
+    text = text.replace(_MINUS, "-")
     if not re.fullmatch(_NUMBER, text):
         return None
     return int(text) if _WHOLE.fullmatch(text) else float(text)
@@ -163,6 +169,7 @@ def read_numbers(values: pd.Series[Any]) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def _read_text(text: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    text = pc.replace_substring(text, _MINUS, "-")
     spells = pc.fill_null(pc.match_substring_regex(text, f"^{_NUMBER}$"), False)
     filled = pc.fill_null(pc.not_equal(text, ""), False)
     # Arrow rounds correctly, but would also take "inf" and "nan", and no spaces: hence the pattern first.
@@ -288,9 +295,11 @@ def likely_lines(text: str) -> tuple[str, ...]:
     if text.strip().casefold() in MARKERS:
         return (f"missing = [{quoted_text(text.strip())}]",)
     # Before the number a sign (€) or a short code (EUR) is a unit; "job 17" is a name.
+    # A sign is no unit: in "300-" it says that the number is negative.
     shape = re.fullmatch(
-        r"\s*([<≤>≥]?)\s*([^\w\s.,+-]+|[A-Z]{2,3}(?=\s))?\s*[+-]?(\d[\d.,' \u00a0\u202f]*?)\s*([^\d\s.,][^\d]*)?\s*",
-        text,
+        r"\s*([<≤>≥]?)\s*([^\w\s.,+-]+|[A-Z]{2,3}(?=\s))?\s*[+-]?"
+        r"(\d[\d.,' \u00a0\u202f]*?)\s*([^\d\s.,+-][^\d+-]*)?\s*",
+        text.replace(_MINUS, "-"),
     )
     if shape is None:
         return ()
@@ -300,7 +309,7 @@ def likely_lines(text: str) -> tuple[str, ...]:
     last = signs[-1] if signs else ""
     # A sign that comes once, and not before exactly three digits, is a decimal sign; one that is repeated separates.
     decimal = last if signs and (signs.count(last) == 1 and last in ".,") else ""
-    if decimal and len(set(signs)) == 1 and re.fullmatch(r"\d{1,3}[.,]\d{3}", digits) and decimal == ",":
+    if decimal and len(set(signs)) == 1 and re.fullmatch(r"[1-9]\d{0,2}[.,]\d{3}", digits) and decimal == ",":
         decimal = ""
     separators = {sign for sign in signs if sign != decimal}
     if decimal == ",":
@@ -315,7 +324,25 @@ def likely_lines(text: str) -> tuple[str, ...]:
 
 
 MARKERS = frozenset(
-    {"na", "n/a", "nan", "null", "none", "nil", ".", "-", "--", "?", "missing", "unknown", "#n/a", "-99"}
+    {
+        "na",
+        "n/a",
+        "n.a.",
+        "nan",
+        "nat",
+        "<na>",
+        "null",
+        "none",
+        "nil",
+        ".",
+        "-",
+        "--",
+        "?",
+        "missing",
+        "unknown",
+        "k.a.",
+    }
+    | {"#n/a", "#na", "#null!", "#value!", "#div/0!", "0000-00-00", "0000-00-00 00:00:00", "00.00.0000"}
 )
 """What tables write into a cell that is empty."""
 

@@ -7,10 +7,11 @@ cells for a picture. Nothing here decides what a column is.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from colonnade.data.dates import likely_formats, parse_date, read_dates, wider_format
-from colonnade.data.encoding import MARKERS, Spelling, likely_lines, read_numbers, read_spelled
+from colonnade.data.encoding import MARKERS, Spelling, likely_lines, read_numbers, read_spelled, spelled_number
 
 MOST_VALUES = 20_000
 """Different texts of a column that are counted; a column with more is text that names people, or a time."""
@@ -31,8 +32,19 @@ MOST_LEVELS = 50
 SAMPLED = 1000
 """Cells of each chunk that are kept for a picture."""
 
+MARKER_NUMBERS = np.array(
+    [-(digit * (10**length - 1) // 9) for digit in (7, 8, 9) for length in range(1, 9)]
+    + [10**length - less for less in (1, 2, 3) for length in range(2, 9)],
+    dtype=np.float64,
+)
+"""Numbers by which tables mark a cell without a value: -9, -88, -999, and 97, 98, 99, 9999."""
+FAR, FAR_NINES = 10.0, 4.0
+"""How many times further from zero than all other numbers a marker must be, where signs do not tell it; the second of
+four nines and more."""
+
 _CODE = r"^[ \t]*[+-]?0[0-9]+[ \t]*$"  # "007" is a code, not a number
 _FRACTION = "[.eE]"
+_SHAPES = (r"^[1-9][0-9]{0,2}\.[0-9]{3}$", r"\.", "^[0-9]{4}")
 
 
 @dataclass(eq=False)
@@ -51,12 +63,19 @@ class Summary:
     numbers: int = 0
     lowest: float = np.inf
     highest: float = -np.inf
+    """Of the numbers that are none of `MARKER_NUMBERS`."""
+    coded: Counter[float] = field(default_factory=Counter)
+    """Those that are."""
     whole: bool = True
     """Are all numbers integers?"""
     floating: bool = False
     """Is the column of a floating-point type, or a number written with a point or an exponent?"""
     codes: bool = False
     """Has a number a zero before other digits?"""
+    grouped: int = 0
+    pointed: int = 0
+    long: int = 0
+    """Texts such as 1.234, those with a point at all, and those of four digits or more without one."""
     spelled: Counter[str] | None = field(default_factory=Counter)
     """Numbers as they are written, for codes and mixed columns; None if there are too many different ones."""
     levels: set[float] = field(default_factory=set)
@@ -74,6 +93,45 @@ class Summary:
     def filled(self) -> int:
         return self.records - self.empty
 
+    @property
+    def thousands(self) -> bool:
+        """Might a point separate thousands? There are 1.234 and 560, and neither 1.2 nor 1234."""
+        return 0 < self.grouped == self.pointed < self.numbers and not self.long and self.spelling is None
+
+    def markers(self) -> tuple[float, ...]:
+        """The numbers that mark an empty cell: negative ones where no other number is, or far beyond all others; twice
+        at least, or nines."""
+        reach = max(abs(self.lowest), abs(self.highest))
+        if not math.isfinite(reach):
+            return ()
+        return tuple(
+            number
+            for number, count in sorted(self.coded.items())
+            if (
+                number < 0 <= self.lowest
+                or abs(number) >= (FAR_NINES if re.fullmatch("-?9999+", f"{number:.0f}") else FAR) * reach
+            )
+            and (count > 1 or re.fullmatch("-?99+", f"{number:.0f}"))
+        )
+
+    def without(self, markers: Sequence[float]) -> Summary:
+        """The same cells, with these numbers as empty ones."""
+        left = [number for number in self.coded if number not in markers]
+        count = sum(self.coded[number] for number in markers)
+        return replace(
+            self,
+            empty=self.empty + count,
+            numbers=self.numbers - count,
+            lowest=min([self.lowest, *left]),
+            highest=max([self.highest, *left]),
+            levels=self.levels - set(markers),
+            sample=[numbers[~np.isin(numbers, markers)] for numbers in self.sample],
+        )
+
+    def marked(self, texts: Sequence[str]) -> int:
+        """How many cells are one of these texts, or the number that it spells."""
+        return sum(self.texts[text] or self.coded.get(spelled_number(text) or 0.0, 0) for text in texts)
+
     def add(self, values: pd.Series[Any]) -> None:
         """One more chunk."""
         if isinstance(values.dtype, pd.CategoricalDtype):
@@ -89,14 +147,19 @@ class Summary:
         elif pd.api.types.is_datetime64_any_dtype(values.dtype):
             self.empty += int((~present).sum())
             self._add_moments(None, read_dates(values, step="second", date_format=None)[0][present])
+        elif pd.api.types.is_timedelta64_dtype(values.dtype):
+            self.empty += int((~present).sum())
+            self.strange = str(values.dtype)
         else:
             self._add_cells(values, present)
 
     def _add_cells(self, values: pd.Series[Any], present: NDArray[np.bool_]) -> None:
         if values.dtype == object:
-            odd = next((cell for cell in values[present] if not isinstance(cell, _PLAIN)), None)
-            if odd is not None and not hasattr(odd, "year"):
-                self.strange = type(odd).__name__
+            odd = (cell for cell in values[present] if not isinstance(cell, _PLAIN) and not hasattr(cell, "year"))
+            self.strange = next((type(cell).__name__ for cell in odd), self.strange)
+            if self.strange:  # nothing else is asked of it, and two lists cannot be compared
+                self.empty += int((~present).sum())
+                return
         if isinstance(values.dtype, pd.StringDtype) or values.dtype == object:
             present = present & (values != "").to_numpy(dtype=bool, na_value=False)
         self.empty += int((~present).sum())
@@ -114,21 +177,25 @@ class Summary:
             return np.full(len(values), np.nan), values.notna().to_numpy(dtype=bool)  # texts, as all before
         else:
             numbers, unreadable = read_numbers(values)
-        if unreadable.any() and not self.more_texts:
-            odd = {
+        while unreadable.any() and not self.more_texts:  # of many cells, the few that need more may come late
+            odd = dict.fromkeys(
                 cell for cell in values[unreadable] if isinstance(cell, str) and cell.strip().casefold() not in MARKERS
-            }
+            )
             wider = suggested(itertools.islice(odd, 500), self.spelling)
-            if wider is not None:
-                self.spelling = wider
-                numbers, unreadable, _ = read_spelled(values, wider)
+            if wider is None:
+                break
+            self.spelling = wider
+            numbers, unreadable, _ = read_spelled(values, wider)
         return numbers, unreadable
 
     def _add_numbers(self, numbers: NDArray[np.float64], cells: pd.Series[Any]) -> None:
         if not numbers.size:
             return
         self.numbers += numbers.size
-        self.lowest, self.highest = min(self.lowest, float(numbers.min())), max(self.highest, float(numbers.max()))
+        coded = np.isin(numbers, MARKER_NUMBERS)
+        self.coded.update(numbers[coded].tolist())
+        self.lowest = float(numbers[~coded].min(initial=self.lowest))
+        self.highest = float(numbers[~coded].max(initial=self.highest))
         self.floating |= cells.dtype.kind == "f"
         self.whole &= bool(np.all(numbers == np.rint(numbers)))
         if isinstance(cells.dtype, pd.StringDtype) or cells.dtype == object:
@@ -142,6 +209,13 @@ class Summary:
             if len(texts) and self.spelling is None:
                 self.codes |= pc.any(pc.match_substring_regex(texts, _CODE)).as_py() is True
                 self.floating |= pc.any(pc.match_substring_regex(texts, _FRACTION)).as_py() is True
+                shapes = (pc.sum(pc.match_substring_regex(texts, shape)).as_py() for shape in _SHAPES)
+                grouped, pointed, long = (count or 0 for count in shapes)
+                self.grouped, self.pointed, self.long = (
+                    self.grouped + grouped,
+                    self.pointed + pointed,
+                    self.long + long,
+                )
         if len(self.levels) <= MOST_LEVELS:
             self.levels.update(np.unique(numbers).tolist()[: MOST_LEVELS + 1])
         self._keep(numbers)
@@ -244,5 +318,5 @@ def suggested(cells: Iterable[str], spelling: Spelling | None) -> Spelling | Non
     )
     if wider == spelling or wider.thousands == wider.decimal:
         return None
-    pattern = re.compile(wider.pattern())
-    return wider if all(pattern.match(cell) for cell in seen) else None
+    _, unreadable, _ = read_spelled(pd.Series(seen, dtype="str"), wider)
+    return None if unreadable.any() else wider

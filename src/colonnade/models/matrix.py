@@ -35,7 +35,7 @@ ClipOption = Annotated[
 PresenceOption = Annotated[
     Presence,
     Option(
-        "ignore takes an absent block as zeros; secret and known average each product over the records that have both"
+        "ignore takes an absent block as zeros; secret and known take each covariance from the records that have both"
         " blocks, and known shows the share holders who has which record."
     ),
 ]
@@ -68,7 +68,7 @@ def missing_blocks(presence: Presence) -> str:
     if presence == "ignore":
         return "A block that a record lacks counts as zeros, where a column's own values lie between -1 and 1."
     return (
-        "A product of two columns is averaged over the records that have both: right if records are missing completely"
+        "The covariance of two columns is that of the records that have both: right if records are missing completely"
         " at random."
     )
 
@@ -90,9 +90,12 @@ def second_moments(moments: MomentsResult, *, overwrite: bool = False) -> Second
     """Average products per record. `overwrite` lets the result take the place of a Gram matrix too large to be there
     twice; the moments are of no use after that.
 
-    With presence ignored an absent block counts as zeros. Otherwise each product is averaged over the records that
-    have both cells (available cases): right if records are missing completely at random. The noisy count of those
-    records is kept above twice its noise, so that a pair of blocks that hardly ever meet is shrunk to nothing.
+    With presence ignored an absent block counts as zeros. Otherwise an entry is the product of both means over all
+    records that have them, plus the covariance over the records that have both cells (available cases): right if
+    records are missing completely at random. The mean of the products alone would be as right, but off by as much as a
+    mean differs between all records and those with both, times the other mean: for a column that is near one end of its
+    range, many times its deviation. The noisy count of those records is kept above twice its noise, so that a pair of
+    blocks that hardly ever meet is shrunk to nothing.
     """
     if moments.presence == "ignore":
         (gram,), (entries,) = moments.grams, moments.entries
@@ -103,9 +106,11 @@ def second_moments(moments: MomentsResult, *, overwrite: bool = False) -> Second
     deviation = moments.noise_sd * np.sqrt(cases.terms)
     divisor = np.maximum(cases.counts, np.maximum(2 * deviation, 1.0))
     matrix, noise = np.zeros((2, len(divisor) + 1, len(divisor) + 1))
-    matrix[1:, 1:], noise[1:, 1:] = cases.products / divisor, deviation / divisor
+    means = cases.sums / divisor  # means[j, k]: of feature j over the records that have both
     # The constant is everywhere: its product with a feature is averaged over the records that have the feature.
-    matrix[0, 1:] = matrix[1:, 0] = np.diag(cases.sums) / np.diag(divisor)
+    matrix[0, 1:] = matrix[1:, 0] = mean = np.diag(means)
+    matrix[1:, 1:] = cases.products / divisor - means * means.T + np.outer(mean, mean)
+    noise[1:, 1:] = deviation / divisor
     noise[0, 1:] = noise[1:, 0] = np.diag(noise)[1:]
     matrix[0, 0], noise[0, 0] = 1.0, 0.0
     names = ("1", *(feature.name for feature in moments.features))

@@ -293,6 +293,91 @@ def test_cells_that_mean_empty_count_as_empty() -> None:
     assert words.column.categories == ("nein", "ja"), "the second is the event"
 
 
+@pytest.mark.parametrize(
+    ("cells", "meaning", "bounds"),
+    [
+        (["12", "-999", "40", "-999.0"], ("-999",), (10, 40)),
+        ([3.5, -9.0, 1.0, -9.0], ("-9",), (1, 4)),
+        (["3,5", "-99,0", "1,25", "-99"], ("-99",), (1, 4)),
+        ([1990, 2010, 9999, 9999], ("9999",), (1990, 2010)),
+        ([-4.5, 3.0, -888, -888], ("-888",), (-5, 3)),
+        ([30, 120, 400, 999], None, (0, 1000)),  # may be a price
+        ([-9.0, 3.0, -3.0, -9.0], None, (-10, 10)),
+        (["2020-01-31", "9999-12-31", "2021-07-01", "2020-02-01"], ("9999-12-31",), (0, 730)),
+    ],
+)
+def test_numbers_that_mark_an_empty_cell_are_none(
+    cells: list[object], meaning: tuple[str, ...] | None, bounds: tuple[float, float]
+) -> None:
+    """They would be in every mean; and a claim that is read so is said where the draft ends."""
+    frame = pd.DataFrame({"id": IDS, "x": cells})
+    found = draft(frame, key="id")
+    column = found.confirmed()["x"]
+    assert (column.empty, column.lower, column.upper) == (meaning, *bounds)
+    read = column.encode(frame["x"])
+    assert (
+        np.isnan(read).sum() == found.findings[0].empty == (0 if meaning is None else len(cells) - (read >= -5).sum())
+    )
+    said = f"Taken as empty cells, by `missing` in columns.toml: {meaning[0]} of x. Are they?" if meaning else ""
+    assert "".join(found.warnings()) == said
+
+
+def test_a_binary_column_of_floats_with_a_mark() -> None:
+    frame = pd.DataFrame({"id": IDS, "x": ["1.0", "0.0", "-9.0", "-9.0"]})
+    column = draft(frame, key="id").confirmed()["x"]
+    assert (column.kind, column.categories) == ("binary", (0, 1))
+    assert column.encode(frame["x"]).tolist() == [1, 0, -1, -1]
+
+
+def test_a_few_words_among_numbers_are_empty_cells() -> None:
+    frame = pd.DataFrame({"id": range(40), "x": [*map(str, range(36)), "refused", "inf", "refused", "k.A."]})
+    found = draft(frame, key="id")
+    assert found.columns["x"].empty == ("inf", "k.A.", "refused")
+    assert found.findings[0].empty == 4
+    assert found.warnings() == ["Taken as empty cells, by `missing` in columns.toml: inf, refused of x. Are they?"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["0,125", "1,250", "12,375", "3,500"], [0.125, 1.25, 12.375, 3.5]),  # 1,250 alone would be 1250
+        (["\u22125", "3", "\u22122", "7"], [-5, 3, -2, 7]),
+        (["\u22125,5 €", "3,0 €", "2,1 €", "7,5 €"], [-5.5, 3, 2.1, 7.5]),
+    ],
+)
+def test_signs_and_decimals_are_not_lost(cells: list[str], numbers: list[float]) -> None:
+    frame = pd.DataFrame({"id": IDS, "x": cells})
+    assert draft(frame, key="id").confirmed()["x"].encode(frame["x"]).tolist() == numbers
+
+
+def test_a_sign_behind_a_number_is_no_unit() -> None:
+    """As some ledgers write it: 300- would be read as 300."""
+    frame = pd.DataFrame({"id": range(40), "x": [f"{k}-" if k % 3 else f"{k}" for k in range(40)]})
+    assert not draft(frame, key="id").columns
+
+
+def test_points_that_may_separate_thousands_are_asked_about() -> None:
+    frame = pd.DataFrame({"id": IDS, "x": ["560", "1.234", "12.500", "999"], "y": ["560", "1.2", "12.500", "999"]})
+    (said,) = draft(frame, key="id").warnings()
+    assert said.startswith("x: Every point stands before exactly three digits: if it separates thousands")
+
+
+def test_what_only_a_few_of_many_cells_need_is_found() -> None:
+    """Five amounts of 3,000 have a separator of thousands: they are not among the first cells that are looked at."""
+    amounts = [f"{k % 900},50 €" for k in range(3000)] + [f"{k}.234,50 €" for k in range(1, 6)]
+    frame = pd.DataFrame({"id": range(len(amounts)), "x": amounts})
+    column = draft(frame, key="id").columns["x"]
+    assert (column.decimal, column.thousands, column.unit) == (",", ".", "€")
+
+
+def test_cells_that_no_declaration_can_hold_are_left_out() -> None:
+    arrays = pd.Series([np.arange(2)] * 4)
+    frame = pd.DataFrame({"id": IDS, "tags": arrays, "length": pd.to_timedelta([1, 2, 3, 4], unit="s")})
+    for finding in draft(frame, key="id").findings:
+        assert finding.column is None
+        assert finding.why.endswith("which is neither number, text, truth value nor date")
+
+
 def test_two_parties_with_one_name_have_one_owner() -> None:
     clinic = pd.DataFrame({"id": IDS, "age": [30, 41, 52, 63], "note": ["a b", "c d", "e f", "g h"]})
     drafted = draft({"clinic": clinic, "bank": clinic.rename(columns={"note": "score"})}, key="id")
