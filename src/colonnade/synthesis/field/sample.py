@@ -359,6 +359,6 @@ def unfinished(field: MarkovField) -> tuple[str, ...]:
     if share <= UNFINISHED:
         return ()
     return (
-        f"The fit ran out of steps: its misfit to the noisy tables may be up to {math.ceil(100 * share)} % too large. The"
-        " rows are of the best field that was found; more `iterations` might have found a better one.",
+        f"The fit ran out of steps: its misfit to the noisy tables may be up to {math.ceil(100 * share)} % too large."
+        " The rows are of the best field that was found; more `iterations` might have found a better one.",
     )
