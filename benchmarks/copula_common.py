@@ -226,33 +226,51 @@ class Records:
 def pooled_copula(method: Synthesize, records: Records, *, seed: int) -> tuple[GaussianCopula, Estimate]:
     """The fitted copula of Synthesize, without the secret shares."""
     releases = CopulaReleases(method, records.facts, records.roster)
-    layout, sigma, rounds = releases.layout, releases.sigma, column_rounds(releases.sigma, releases.rounds)
-    released, scores = {}, {}
+    layout, marginals, scores = releases.layout, dict[str, Marginal](), {}
     for party, own in releases.columns.items():
-        randomness = SimulatedRandomness(seed, f"marginals of {party}")
+        marginals |= (released := _released(releases, records, party, seed))
         present = records.at(party)
-        counts: dict[str, Any] = {}
-        for name, column in own.items():
-            values = records.values[name][present]
-            if stepwise(column):
-                cells = count(column, values)
-                counts[name] = cells + discrete_gaussian(randomness, sigma, cells.size) if sigma else cells
-                continue
-            axis = Axis.of(column)
-            counter = partial(axis.count, np.sort(values[~np.isnan(values)]))
-            turns = release(counter, axis, n=layout.facts.n, rounds=rounds, randomness=randomness)
-            counts[name] = to_arrays(turns)
-        released[party] = party_marginals(own, counts, n=layout.facts.n, sigma=sigma, rounds=releases.rounds)
-        maps = {name: score_map(own[name], marginal) for name, marginal in released[party].marginals.items()}
+        maps = {name: score_map(own[name], marginal) for name, marginal in released.items()}
         scored = np.column_stack([score(records.values[name]) for name, score in maps.items()])
         scored[~present] = 0.0
+        randomness = SimulatedRandomness(seed, f"rounding of {party}")
         scores[party] = quantize(scored, gamma=layout.gamma, clip=layout.bound(party), entry=1.0, randomness=randomness)
-    check_present(released)
-    moments = _moments(layout, records, scores, seed)
-    marginals: dict[str, Marginal] = {name: one for party in released.values() for name, one in party.marginals.items()}
-    estimated = estimate(moments, marginals, correlation=method.correlation)
-    columns = Columns(column for own in releases.columns.values() for column in own.values())
-    return GaussianCopula(columns, estimated.marginals, estimated.correlation), estimated
+    estimated = estimate(_moments(layout, records, scores, seed), marginals, correlation=method.correlation)
+    return GaussianCopula(_columns(releases), estimated.marginals, estimated.correlation), estimated
+
+
+def pooled_independent(method: Synthesize, records: Records, *, seed: int) -> GaussianCopula:
+    """Its marginals alone (`model="independent"`)."""
+    releases = CopulaReleases(method, records.facts, records.roster)
+    marginals = dict[str, Marginal]()
+    for party in releases.columns:
+        marginals |= _released(releases, records, party, seed)
+    columns = _columns(releases)
+    return GaussianCopula(columns, marginals, np.eye(len(columns)))
+
+
+def _columns(releases: CopulaReleases) -> Columns:
+    return Columns(column for own in releases.columns.values() for column in own.values())
+
+
+def _released(releases: CopulaReleases, records: Records, party: str, seed: int) -> Mapping[str, Marginal]:
+    """A party's marginals."""
+    sigma, n, rounds = releases.sigma, releases.layout.facts.n, column_rounds(releases.sigma, releases.rounds)
+    randomness, own = SimulatedRandomness(seed, f"marginals of {party}"), releases.columns[party]
+    present = records.at(party)
+    counts: dict[str, Any] = {}
+    for name, column in own.items():
+        values = records.values[name][present]
+        if stepwise(column):
+            cells = count(column, values)
+            counts[name] = cells + discrete_gaussian(randomness, sigma, cells.size) if sigma else cells
+            continue
+        axis = Axis.of(column)
+        counter = partial(axis.count, np.sort(values[~np.isnan(values)]))
+        counts[name] = to_arrays(release(counter, axis, n=n, rounds=rounds, randomness=randomness))
+    released = party_marginals(own, counts, n=n, sigma=sigma, rounds=releases.rounds)
+    check_present({party: released})
+    return released.marginals
 
 
 def _moments(

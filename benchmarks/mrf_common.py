@@ -10,8 +10,8 @@ import itertools
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -30,6 +30,9 @@ from colonnade.federation.method import Method
 from colonnade.federation.roster import Member, Roster
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
+from colonnade.statistics import adaptive
+from colonnade.statistics.adaptive import AdaptiveMarginal, Axis
+from colonnade.statistics.describe import adaptive_rounds
 from colonnade.synthesis.field.fit import Measurement
 from colonnade.synthesis.field.procedure import FieldSynthesis
 from colonnade.synthesis.field.rounds import EXACT_SD
@@ -206,7 +209,10 @@ def _distance(first: Any, second: Any, cells: Any) -> float:
 
 
 class Pooled:
-    """What the rounds open, from the pooled records: exact counts plus Skellam noise of the total mu."""
+    """What the rounds open, from the pooled records: exact counts plus Skellam noise of the total mu.
+
+    A table counts the records that have all of its columns; a cell below 0 is that of a record without the column.
+    """
 
     def __init__(self, codes: Codes, schema: Schema, mus: Sequence[int], randomness: Randomness) -> None:
         self._codes, self._schema, self._mus, self._randomness = codes, schema, mus, randomness
@@ -225,10 +231,30 @@ class Pooled:
 
     def exact(self, query: TableQuery) -> NDArray[np.float64]:
         bins = zip(query.columns, query.maps(), strict=True)
-        codes = [self._codes[name] if coarse is None else coarse[self._codes[name]] for name, coarse in bins]
+        own = [(self._codes[name], coarse) for name, coarse in bins]
+        codes = [each if coarse is None else np.where(each < 0, -1, coarse[each]) for each, coarse in own]
         sizes = zip(query.columns, query.bins, strict=True)
         shape = tuple(self._schema.sizes[name] if coarse is None else max(coarse) + 1 for name, coarse in sizes)
-        return np.bincount(np.ravel_multi_index(codes, shape), minlength=math.prod(shape)).reshape(shape).astype(float)
+        present = np.logical_and.reduce([each >= 0 for each in codes])
+        flat = np.ravel_multi_index([each[present] for each in codes], shape)
+        return np.bincount(flat, minlength=math.prod(shape)).reshape(shape).astype(float)
+
+
+def released_cuts(
+    procedure: FieldSynthesis, values: Mapping[str, NDArray[Any]], *, seed: int
+) -> tuple[Schema, dict[str, AdaptiveMarginal]]:
+    """What `PrivateCuts.run` gives, from the pooled values that are there."""
+    cuts, edges, marginals = procedure.cuts, dict(procedure.schema.edges), dict[str, AdaptiveMarginal]()
+    n = procedure.facts.n
+    for name in (name for names in cuts.columns.values() for name in names):
+        rounds, axis = adaptive_rounds("gaussian", cuts.level), Axis.of(procedure.facts.column(name))
+        numbers = np.asarray(values[name], dtype=np.float64)
+        count = partial(axis.count, np.sort(numbers[~np.isnan(numbers)]))
+        randomness = SimulatedRandomness(seed, f"cuts of {name}")
+        released = adaptive.release(count, axis, n=n, rounds=rounds, randomness=randomness)
+        marginals[name] = AdaptiveMarginal.of(released, axis, n=n, rounds=rounds)
+        edges[name] = marginals[name].cuts(cuts.cells)
+    return replace(procedure.schema, edges=edges), marginals
 
 
 def field_method(data: Data, **options: Any) -> Synthesize:

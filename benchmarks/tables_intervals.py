@@ -37,16 +37,14 @@ import pandas as pd
 
 from benchmarks.common import Page, quick
 from benchmarks.draws_common import Values
-from benchmarks.mrf_common import Pooled
+from benchmarks.mrf_common import Pooled, released_cuts
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.statistics import adaptive
-from colonnade.statistics.adaptive import AdaptiveMarginal, Axis
-from colonnade.statistics.describe import adaptive_rounds
+from colonnade.statistics.adaptive import AdaptiveMarginal
 from colonnade.statistics.features import Design
 from colonnade.statistics.moments import MomentsLayout, MomentsResult
 from colonnade.synthesis.field.evidence import FieldEvidence
@@ -250,15 +248,7 @@ class Cohort:
         self.encoded = {name: column.encode(frame[name]) for name, column in people.columns.items()}
 
     def cuts(self) -> tuple[Schema, dict[str, AdaptiveMarginal]]:
-        cuts, edges, marginals = self.procedure.cuts, dict(self.procedure.schema.edges), dict[str, AdaptiveMarginal]()
-        for name in (name for names in cuts.columns.values() for name in names):
-            rounds, axis = adaptive_rounds("gaussian", cuts.level), Axis.of(self.people.columns[name])
-            count = partial(axis.count, np.sort(np.asarray(self.encoded[name], dtype=np.float64)))
-            randomness = SimulatedRandomness(self.seed, f"cuts of {name}")
-            released = adaptive.release(count, axis, n=N, rounds=rounds, randomness=randomness)
-            marginals[name] = AdaptiveMarginal.of(released, axis, n=N, rounds=rounds)
-            edges[name] = marginals[name].cuts(cuts.cells)
-        return replace(self.procedure.schema, edges=edges), marginals
+        return released_cuts(self.procedure, self.encoded, seed=self.seed)
 
     def pooled(self, schema: Schema) -> Pooled:
         codes = {name: schema.cells[name].codes(self.encoded[name]).astype(np.int64) for name in schema.names}

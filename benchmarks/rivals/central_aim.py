@@ -97,6 +97,12 @@ def mst(codes: Codes, sizes: Mapping[str, int], *, rho: float, seed: int) -> Cod
 
 
 def aim(codes: Codes, sizes: Mapping[str, int], *, rho: float, seed: int, limit: int, ways: int = 3) -> Codes:
+    """Rows of AIM's field."""
+    curator = Curator(codes, sizes, seed)
+    return curator.rows(aim_field(curator, rho=rho, limit=limit, ways=ways))
+
+
+def aim_field(curator: Curator, *, rho: float, limit: int, ways: int = 3) -> MarkovField:
     """AIM for the workload of all tables of `ways` columns.
 
     In each round the table that the field gets most wrong for its noise, weighed by how much of the workload it shares,
@@ -104,7 +110,7 @@ def aim(codes: Codes, sizes: Mapping[str, int], *, rho: float, seed: int, limit:
     number of columns); where that changed the field by less than noise would, the next rounds get four times the
     budget. The field may have the part of `limit` cells that has been spent of the budget.
     """
-    curator, names = Curator(codes, sizes, seed), list(sizes)
+    codes, sizes, names = curator.codes, curator.sizes, list(curator.sizes)
     candidates = [columns for k in range(1, ways + 1) for columns in itertools.combinations(names, k)]
     candidates = [columns for columns in candidates if math.prod(sizes[name] for name in columns) <= limit]
     exact = {columns: table_of(codes, columns, sizes) for columns in candidates}
@@ -138,4 +144,4 @@ def aim(codes: Codes, sizes: Mapping[str, int], *, rho: float, seed: int, limit:
         moved = float(np.abs(field.marginal(columns) - says[columns]).sum())
         if moved <= MEAN_OF_NOISE * sd * exact[columns].size:
             sd, epsilon = sd / 2, 2 * epsilon
-    return curator.rows(fitted(graph, measured, steps=LAST, start=field))
+    return fitted(graph, measured, steps=LAST, start=field)

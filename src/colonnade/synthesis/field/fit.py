@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from colonnade.codec import plain
 from colonnade.errors import BadArguments, NotEstimable
@@ -91,6 +92,8 @@ class MarkovField:
     tables: Mapping[Names, Reals]
     total: float
     loss: float
+    excess: float = 0.0
+    """At most so much is the loss above where the descent should have ended: 0 unless it ran out of steps."""
 
     def marginal(self, columns: Sequence[str]) -> Reals:
         """The field's table of columns that lie in one clique (sums to `total`)."""
@@ -178,7 +181,8 @@ def fit(
     """The field on `graph` with the least squared error, each measurement weighed by its precision.
 
     At most `iterations`; fewer if the loss falls to the share `discrepancy` of what noise makes it at the truth. 0 goes
-    on, for tables whose errors are not independent noise of the stated size.
+    on, for tables whose errors are not independent noise of the stated size. The best field on the way is returned,
+    however far the descent has come: `excess` bounds what is left.
     Measurements must lie inside cliques of the graph. `start` is a field whose cliques lie inside those of the graph;
     by default columns are independent, each as it was measured alone: a descent that stops early keeps what it starts
     from where noise hides the rest.
@@ -198,14 +202,13 @@ def fit(
     potentials = {clique: np.zeros([graph.sizes[name] for name in clique]) for clique in graph.cliques}
     _add_conditionals(potentials, graph, start or _product(graph.sizes, heard, total))
     descent = _Descent(graph, heard, potentials, total, step=2 / (max(weights.values(), default=0.0) * total or 1.0))
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # a step that goes too far is not taken
+    with np.errstate(over="ignore", invalid="ignore"):  # a step that goes too far is not taken
         for done in range(1, iterations + 1):
             descent.step()
             if done % BLOCK == 0 and not descent.loss > enough:
                 break
-    if not math.isfinite(descent.loss) or not all(np.isfinite(table).all() for table in descent.tables.values()):
-        raise NotEstimable("the field did not converge; the noise is too large for these tables: raise epsilon.")
-    return MarkovField(graph, descent.tables, float(total), descent.loss)
+        excess = max(min(descent.above_least(), descent.loss - enough), 0.0)
+    return MarkovField(graph, descent.tables, float(total), descent.loss, excess)
 
 
 def _merged(measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -283,7 +286,7 @@ class _Descent:
         if not self._run:
             moves = ((slope * (self.tables[clique] - tables[clique])).sum() for clique, slope in self._gradient.items())
             fall = 0.5 * self._length * float(sum(moves))
-        if self.loss - loss >= fall:
+        if math.isfinite(loss) and self.loss - loss >= fall:  # infinite losses would satisfy Armijo's rule
             self._potentials, self.tables, self.loss, self._gradient = self._trial, tables, loss, gradient
             self._length *= LONGER
             self._run += 1
@@ -294,6 +297,19 @@ class _Descent:
             self._length *= 1.0 if self._run else SHORTER
             self._run = 0
             self._reached = self._trial = self._moved()
+
+    def above_least(self) -> float:
+        """A bound on the loss above its least.
+
+        With the gradient g at the present tables m, L(s) >= L(m) + g'(s - m) at any tables s, and the least g's is that
+        of n times one row: Frank and Wolfe's gap. L is half a squared norm |A s - y|^2, so that the same holds with
+        a times its residual for any a, L(s) >= (2 a - a^2) L(m) - a gap, and the best a makes the bound
+        gap - gap^2 / (4 L(m)), or L(m) where the gap is 2 L(m) or more.
+        """
+        slopes = {c: np.broadcast_to(self._gradient.get(c, 0.0), table.shape) for c, table in self.tables.items()}
+        here = sum(float((slope * self.tables[clique]).sum()) for clique, slope in slopes.items())
+        gap = max(here + self._total * self._tree.largest({clique: -slope for clique, slope in slopes.items()}), 0.0)
+        return self.loss if gap >= 2 * self.loss else gap - gap**2 / (4 * self.loss)
 
 
 Place = tuple[Names, Reals, float, list[Reals | None]]
@@ -366,7 +382,8 @@ def _binned(table: Reals, bins: Sequence[Reals | None]) -> Reals:
 #
 # The schedule is HUGIN's (collect, then distribute, dividing out on separators what came up), on probabilities instead
 # of logarithms: one exponential a cell, and sums and products after that. A table is scaled by its largest entry, so
-# only cells whose chance is below 1e-300 of the largest vanish.
+# only cells whose chance is below 1e-300 of the largest vanish. Where noise is small, log-potentials of two cliques may
+# cancel each other by more than that: a table that would then vanish as a whole is computed with logarithms.
 
 
 Edge = tuple[Names, Names, Names]
@@ -391,12 +408,18 @@ def junction_tree(cliques: Sequence[Names]) -> list[Edge]:
     return edges
 
 
+LEAST_SUM = 1e-280
+"""Of a clique's products: below, cells that matter may have been lost."""
+
+
 class _Tree:
     """Messages of a junction tree."""
 
     def __init__(self, graph: Triangulation) -> None:
         self._edges = []
+        self._roots = set(graph.cliques)
         for child, parent, common in junction_tree(graph.cliques):
+            self._roots.discard(child)
             ends = []
             for clique in (child, parent):
                 summed = tuple(axis for axis, name in enumerate(clique) if name not in common)
@@ -406,6 +429,17 @@ class _Tree:
     def calibrated(self, potentials: Tables, total: float) -> Tables:
         """The tables of all cliques, each with the sum `total`. The cliques must be the maximal cliques of a chordal
         graph, with their columns in the order of the sizes."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            beliefs = self._products(potentials)
+        sums = {clique: float(table.sum()) for clique, table in beliefs.items()}
+        if not min(sums.values()) > LEAST_SUM:
+            beliefs = self._from_logs(potentials)
+            sums = {clique: float(table.sum()) for clique, table in beliefs.items()}
+        for clique, table in beliefs.items():
+            table *= total / sums[clique]
+        return beliefs
+
+    def _products(self, potentials: Tables) -> Tables:
         beliefs = {clique: np.exp(logs - logs.max()) for clique, logs in potentials.items()}
         sent = []
         for (child, summed, _), (parent, _, shape) in reversed(self._edges):
@@ -418,9 +452,26 @@ class _Tree:
             news = np.divide(message, before, out=np.zeros_like(message), where=before > 0)
             news /= news.max()
             beliefs[child] *= news.reshape(shape)
-        for table in beliefs.values():
-            table *= total / table.sum()
         return beliefs
+
+    def _from_logs(self, potentials: Tables) -> Tables:
+        """The same, at three exponentials a cell."""
+        logs, sent = dict(potentials), []
+        for (child, summed, _), (parent, _, shape) in reversed(self._edges):
+            message = special.logsumexp(logs[child], axis=summed)
+            logs[parent] = logs[parent] + message.reshape(shape)
+            sent.append(message)
+        for (child, _, shape), (parent, summed, _) in self._edges:
+            news = special.logsumexp(logs[parent], axis=summed) - sent.pop()
+            logs[child] = logs[child] + news.reshape(shape)
+        return {clique: np.exp(own - own.max()) for clique, own in logs.items()}
+
+    def largest(self, tables: Tables) -> float:
+        """The largest sum of one cell of each table, over all rows."""
+        best = dict(tables)
+        for (child, summed, _), (parent, _, shape) in reversed(self._edges):
+            best[parent] = best[parent] + best[child].max(axis=summed).reshape(shape)
+        return sum(float(best[root].max()) for root in self._roots)
 
 
 def _along(message: Any, axes: Names, clique: Names) -> Any:

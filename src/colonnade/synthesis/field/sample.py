@@ -136,6 +136,8 @@ def _distribution(edges: Reals, ends: Reals, shape: Marginal | None, *, whole: b
     return Marginal(np.maximum.accumulate(np.concatenate(points)), np.minimum(joined, 1.0))
 
 
+UNFINISHED = 0.1
+"""Of the misfit; an excess below it is not worth a sentence."""
 LOOKED_AT = 20_000
 """Rows of the field from which the latent correlation is computed, once; they come from the released tables only."""
 
@@ -346,6 +348,17 @@ def synthetic_table(
         simulated=job.simulated,
         file_format=file_format,
         released=job.plan.unbounded(),
-        notes=tuple(notes),
-        details={**details, "cells": field.graph.cells, "loss": field.loss},
+        notes=(*notes, *unfinished(field)),
+        details={**details, "cells": field.graph.cells, "loss": field.loss, "loss too large by at most": field.excess},
+    )
+
+
+def unfinished(field: MarkovField) -> tuple[str, ...]:
+    """What the reader should know of a fit that ran out of steps far from its end."""
+    share = field.excess / field.loss if field.loss else 0.0
+    if share <= UNFINISHED:
+        return ()
+    return (
+        f"The fit ran out of steps: its misfit to the noisy tables may be up to {math.ceil(100 * share)} % too large."
+        " The rows are of the best field that was found; more `iterations` might have found a better one.",
     )

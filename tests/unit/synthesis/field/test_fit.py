@@ -20,8 +20,8 @@ from colonnade.errors import BadArguments, NotEstimable
 from colonnade.statistics.cells import cells
 from colonnade.statistics.marginals import Marginal
 from colonnade.synthesis.field.fit import MarkovField, Measurement, _Loss, _Tree, fit
-from colonnade.synthesis.field.graph import triangulate
-from colonnade.synthesis.field.sample import FieldSampler, sample_cells
+from colonnade.synthesis.field.graph import Triangulation, triangulate
+from colonnade.synthesis.field.sample import FieldSampler, sample_cells, unfinished
 from colonnade.synthesis.restrictions import conditions
 
 SIZES = {"a": 3, "b": 2, "c": 4, "d": 2}
@@ -163,6 +163,62 @@ def test_a_fit_stops_where_noise_begins(fitted) -> None:
     assert late.loss < early.loss <= 0.7 * noise
     far = [float(np.abs(one.marginal(("a", "b", "c")) - joint.sum(axis=3)).sum()) for one in (early, late)]
     assert far[0] < far[1]
+
+
+def test_log_potentials_that_cancel_do_not_vanish() -> None:
+    """Two cliques whose log-potentials differ by 1,000 in opposite ways: their products are below the smallest float,
+    and the field is the one that the sum of the potentials gives."""
+    graph = triangulate({"a": 2, "b": 2, "c": 2}, [("a", "b"), ("b", "c")])
+    logs = {("a", "b"): np.array([[1000.0, 0.0], [1000.5, 0.3]]), ("b", "c"): np.array([[0.0, 0.2], [999.0, 1000.0]])}
+    joint = logs["a", "b"][:, :, None] + logs["b", "c"][None]
+    joint = np.exp(joint - joint.max())
+    joint *= 10 / joint.sum()
+    tables = _Tree(graph).calibrated(logs, 10.0)
+    np.testing.assert_allclose(tables["a", "b"], joint.sum(axis=2), rtol=1e-12)
+    np.testing.assert_allclose(tables["b", "c"], joint.sum(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [1595, 6733])
+def test_a_fit_to_nearly_exact_tables_that_contradict_each_other_ends_with_a_field(seed: int) -> None:
+    """Tables with noise far below a record whose totals differ, as those of different records do: log-potentials of
+    neighbouring cliques grow against each other until a table's products are too small for a float. Such a step had an
+    infinite loss, passed the rule for steps (infinity falls by at least as much as was asked), and ended the fit."""
+    graph, tables, total = contradicting(seed)
+    field = fit(graph, tables, total=total, iterations=150)
+    assert math.isfinite(field.loss)
+    assert all(math.isclose(table.sum(), total) for table in field.tables.values())
+    longer = fit(graph, tables, total=total, iterations=3000)
+    assert 0 <= field.loss - longer.loss <= field.excess
+    assert longer.excess < 1e-3 * longer.loss
+
+
+def contradicting(seed: int) -> tuple[Triangulation, list[Measurement], float]:
+    """Two to four columns of 20 to 400 records; each table is that of other records, with noise of its own size."""
+    rng = np.random.default_rng(seed)
+    names = "abcd"[: rng.integers(2, 5)]
+    sizes = {name: int(rng.choice([2, 2, 3, 4, 10])) for name in names}
+    pairs = list(itertools.combinations(names, 2))
+    graph = triangulate(sizes, [pair for pair in pairs if rng.random() < 0.5])
+    n, tables = int(rng.choice([20, 60, 400])), []
+    for columns in [*((name,) for name in names), *(pair for pair in pairs if graph.home(pair))]:
+        sd = float(10 ** rng.uniform(-1.5, 1)) * float(rng.choice([1, 1, 3]))
+        shape = [sizes[name] for name in columns]
+        chances = rng.dirichlet(np.full(math.prod(shape), rng.choice([0.1, 1])))
+        exact = rng.multinomial(n, chances).reshape(shape) * rng.choice([1, 1, 0.5])
+        scale = float(rng.choice([1, 1, 1.33, 2]))
+        tables.append(Measurement(columns, (exact + rng.normal(0, sd, shape)) * scale, sd * scale))
+    return graph, tables, float(n)
+
+
+def test_the_excess_bounds_what_is_left_of_the_loss(fitted) -> None:
+    """Stopped after a few steps; the least loss is that of the true tables, 0."""
+    joint, field = fitted
+    tables = [Measurement(tuple(names), joint.sum(axis=axes), 1.0) for names, axes in (("ab", (2, 3)), ("bc", (0, 3)))]
+    few, enough = (fit(field.graph, tables, total=1000.0, iterations=5, discrepancy=share) for share in (0.0, 1e9))
+    assert 0 < few.loss <= few.excess * (1 + 1e-9)
+    assert unfinished(few)[0].startswith("The fit ran out of steps: its misfit to the noisy tables may be up to 100 %")
+    assert enough.excess == 0
+    assert not unfinished(enough)
 
 
 def test_columns_that_nothing_links_stay_independent() -> None:
