@@ -37,7 +37,7 @@ CASES: dict[str, Any] = {
     "pca": lambda: co.PCA(n_components=2, epsilon=4.0, delta=1e-6, columns=("capital", "roa", "fines")),
     "classify": lambda: co.Classify(response="failed", epsilon=4.0, columns=("capital", "roa"), solver="moments"),
     "moments": lambda: co.Moments(epsilon=4.0, columns=("capital", "roa", "scale")),
-    "tables": lambda: co.Tables(tables=(("region",), ("scale", "removed")), epsilon=2.0),
+    "tables": lambda: co.Tables(tables=(("region",), ("inspections",), ("scale", "removed")), epsilon=2.0),
     "polynomial": lambda: co.PolynomialSum(polynomial=SQUARE, epsilon=8.0),
     "coverage": lambda: co.PresenceTotal(epsilon=1.0),
 }

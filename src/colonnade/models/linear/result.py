@@ -507,8 +507,10 @@ class Regression(Sample, Inference, Result):
 
     @property
     def _alone(self) -> str:
-        """Why complete cases are not drawn; empty where they are, or where there is nothing to compare."""
-        if self.baseline or self.complete >= self.nobs or (self.beside is not None and COMPLETE_CASES in self.beside):
+        """Why complete cases are not drawn beside it; empty where they are, or where nothing asks for them."""
+        if self.complete >= self.nobs:
+            return "All records used are complete cases." if self.nobs < self.cohort else ""
+        if self.baseline or (self.beside is not None and COMPLETE_CASES in self.beside):
             return ""
         return f"Complete cases are not drawn: {self._no_complete_cases}."
 
