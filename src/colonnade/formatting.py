@@ -28,6 +28,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def with_unit(name: str, unit: str | None) -> str:
+    """A column as an axis shows it: income (USD)."""
+    return f"{name} ({unit})" if unit else name
+
+
 def noise_width(sd: float) -> str:
     """Two standard deviations of the noise, rounded up."""
     return f"± {math.ceil(2 * sd):,}"

@@ -309,6 +309,26 @@ def test_a_changed_record_is_shown_as_changed(busy: Operated, tmp_path: Path) ->
         assert "badge bad" in visitor.page()
 
 
+def test_the_budget_is_drawn_where_a_page_stays_as_it_is(console: Console, busy: Operated) -> None:
+    """matplotlib draws it for the budget and for a request; what a browser asks for again every few seconds has bars
+    that the browser draws."""
+    visitor, job = Visitor(console), busy.service.waiting()[0].name
+    pages = {path: visitor.page(path) for path in (*PAGES, f"requests/{job}")}
+    drawn = {path for path, page in pages.items() if 'class="drawn' in page}
+    assert drawn == {"budget", f"requests/{job}"}
+    assert not any('id="live"' in pages[path] for path in drawn)
+    spending = busy.service.spending(delta=BUDGET.delta)
+    assert spending.window is not None
+    spent = f"Spent {spending.window.epsilon:.3g} of epsilon {BUDGET.epsilon:g}"
+    assert f'aria-label="{spent}' in pages["budget"]
+    (stated,) = re.findall(r'<meter value="([\d.]+)" max="([\d.]+)"', pages[""])
+    assert float(stated[0]) == pytest.approx(spending.window.epsilon, rel=1e-3)
+    assert float(stated[1]) == BUDGET.epsilon
+    done = re.findall(r'<progress value="(\d+)" max="(\d+)"', pages["runs"])
+    jobs = [one for one in busy.service.jobs() if one.state in ("approved", "closed", "ended")]
+    assert done == [(str(one.answered), str(one.most)) for one in jobs]
+
+
 def test_before_the_party_has_served(tmp_path: Path) -> None:
     file = tmp_path / "party.toml"
     file.write_text('consortium = "consortium.toml"\nname = "credit"\nsource = "credit.csv"\n')
@@ -385,6 +405,8 @@ def test_every_page_in_a_browser(browser: Browser, busy: Operated, dark: bool, w
             assert not seen.violations(), path
             assert not seen.unreachable(), path
             assert seen.sideways() <= 0, path
+            assert not (wrong := seen.figures()), (path, wrong)
+            assert not (wide_ones := seen.overflowing()), (path, wide_ones)
             for landmark in ("header", "nav", "main"):
                 assert page.locator(landmark).count() == 1
             assert page.locator("h1").count() == 1

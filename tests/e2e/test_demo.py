@@ -39,7 +39,7 @@ def test_demo_in_a_process_of_its_own(tmp_path: Path) -> None:
     if chromium() is not None:  # where there is none, the tests of a browser say so
         with launched() as browser:
             for page in (index, *reports.values()):
-                sound(browser, page, thorough=True)
+                sound(browser, page)
     assert took < 120
     # Noise may leave the regression without an estimate: the page says so, and is there.
     regressed = RunFolder(reports["regress"].parent)

@@ -34,7 +34,7 @@ from colonnade.federation import catalogue
 from colonnade.federation.config import ConsortiumFile, CoordinatorFile, JobFile, PartyFile, Spec, located
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.provision import ConsortiumDraft
-from support.browser import BY_WINDOW, DESK, PHONE, Watched, browser
+from support.browser import DESK, PHONE, Watched, browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -273,8 +273,7 @@ def test_pages_are_sound_in_a_browser(browser: Browser, site: Path, where: str) 
             assert watched.sideways() <= 0
             watched.sound()  # before axe, which the browser complains about where a page has scripts of its own
             # The reference has thousands of entries with the same marks: three of each are looked at.
-            rules = BY_WINDOW if dark else ()
-            assert watched.violations(rules=rules, repeated="dl.py ~ dl.py ~ dl.py ~ dl.py") == []
+            assert watched.violations(repeated="dl.py ~ dl.py ~ dl.py ~ dl.py") == []
 
 
 # --- docstrings ----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from colonnade.evaluation.report import write_index, write_report
 from colonnade.federation.coordinator import Federation
 from colonnade.statistics.describe import Describe
 from support.browser import DESK, Watched, browser, sound
-from support.reports import CASES, firms
+from support.reports import CASES, drafted, firms, unlabelled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -28,17 +28,23 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         yield federation
 
 
-IN_THE_DEMO = ("describe", "regress")
-"""Their reports, and that of an alignment, are opened by the demo's own test, and more thoroughly."""
+IN_THE_DEMO = ("regress private",)
+"""Its report, and that of an alignment, are opened by the demo's own test."""
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in IN_THE_DEMO])
 def test_a_report_is_sound_in_a_browser(browser: Browser, federation: Federation, case: str) -> None:
     result, run = federation.run(CASES[case](), name=case.replace(" ", "-"))
     assert run.read_json("result.json")["kind"] == result.kind
+    for figure in result.view().figures().values():
+        assert unlabelled(figure, federation.facts.columns) == [], figure.name
     sound(browser, write_report(run, remarks=federation.remarks))
     if case == "tables":  # the page for an output checker has the same parts for every method
         sound(browser, write_release(run, run.path.parent.parent / "release"))
+
+
+def test_the_draft_of_a_declaration_is_sound_in_a_browser(browser: Browser, tmp_path: Path) -> None:
+    sound(browser, drafted(tmp_path, 400))
 
 
 def test_a_page_for_several_runs_is_sound_in_a_browser(
@@ -62,11 +68,14 @@ def test_what_is_wrong_with_a_figure_is_noticed(browser: Browser, tmp_path: Path
     texts = ((10, 20, 10, "one"), (12, 21, 10, "two"), (300, 40, 10, "far"), (10, 80, 4, "tiny"))
     drawn = "".join(f'<text x="{x}" y="{y}" font-size="{size}px">{word}</text>' for x, y, size, word in texts)
     file = tmp_path / "wrong.html"
-    file.write_text(f'<svg class="drawn" width="300" height="100" viewBox="0 0 300 100">{drawn}</svg>')
+    label = '<g class="axis-label x"><text x="100" y="95" font-size="10px">years</text></g>'
+    size = 'class="drawn" width="300" height="100" viewBox="0 0 300 100"'
+    file.write_text(f'<svg {size}>{drawn}</svg><svg {size} aria-label="b" data-scales="xy">{label}</svg>')
     with Watched(browser) as watched:
         watched.open(file)
         wrong = [line.removeprefix(": ") for line in watched.figures()]
-    assert wrong == ["no words", "no axis label", "one over two", "outside: far", "too small: tiny"]
+    assert wrong[:-1] == ["no words", "no axis label", "one over two", "outside: far", "too small: tiny"]
+    assert wrong[-1] == "b: no label at the y axis"
 
 
 def test_every_method_that_every_party_has_is_among_them() -> None:

@@ -159,6 +159,7 @@ def test_with_missing_blocks_it_is_the_weighted_fit_of_pooled_records(
     assert f"{used.sum():,} complete records, weighed" in found.verdict
     text = str(found.view()) + repr(found)
     assert "nan" not in text.lower().replace("nano", "")
+    assert "as many rounds again, with missing='complete-case'" in found.view().figures()["coefficients"].caption
     shown = found.predict(pd.DataFrame({"u": [0.5, np.nan], "w": [np.nan, 1.0]}))
     assert ((shown > 0) & (shown < 1)).all()
 
@@ -172,6 +173,7 @@ def test_complete_cases_are_statsmodels_on_complete_records(
     np.testing.assert_allclose(found.params, glm(complete, "claims").params, atol=1e-6)
     assert found.nobs == len(complete)
     assert "missing completely at random" in found.verdict
+    assert "All records used are complete cases" in found.view().figures()["coefficients"].caption
 
 
 def test_two_parties_with_a_holder_of_shares_and_what_the_plan_says(tmp_path: Path) -> None:

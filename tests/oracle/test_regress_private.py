@@ -491,6 +491,7 @@ def test_a_private_estimate_is_near_and_says_how_far(
     without = calm.result(released(calm, pooled, np.random.default_rng(0), noise=False))
     assert np.mean(result.bse / without.bse) > 1  # the constant's alone may come out below
     assert 0 < result.nobs <= result.cohort == 6000
+    assert "Complete cases are not drawn: what was released" in result.view().figures()["coefficients"].caption
     # The noise of a count: patterns are disjoint, and the count of all records is the sum over four.
     of_all, of_pattern = result.count_sd
     assert of_all == pytest.approx(2 * of_pattern)

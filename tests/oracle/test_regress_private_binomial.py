@@ -47,6 +47,7 @@ def test_the_fit_is_that_of_statsmodels_on_complete_records(tmp_path: Path, monk
     assert fit.verdict.startswith("Valid if whether a record is complete depends on the covariates only: about 3,2")
     assert fit.noisy
     assert "complete records" in fit.summary()
+    assert "All records used are complete cases" in fit.view().figures()["coefficients"].caption
     # The matrix itself: rows in the order of the layout's features, in its units.
     ((point, units, matrix, count),) = seen
     table = rows[:, [NAMES.index(feature.name) for feature in layout.features]]

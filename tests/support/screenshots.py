@@ -17,13 +17,12 @@ from typer.testing import CliRunner
 
 from colonnade.cli.main import app
 from colonnade.console.coordinator import CoordinatorSite
-from colonnade.data.simulated import five_institutions
 from colonnade.evaluation.release import write_release
 from colonnade.evaluation.report import write_report
 from support.browser import DESK, PHONE, Watched, launched
 from support.consortium import provisioned
 from support.operators import busy_party, served
-from support.reports import CASES, firms
+from support.reports import CASES, drafted, firms
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -138,18 +137,6 @@ def every_kind(root: Path) -> dict[str, Path]:
     return pages
 
 
-def drafted(root: Path) -> Path:
-    """What `init` shows of three tables."""
-    tables = five_institutions(2000, seed=3).blocks
-    sources = [root / f"{name}.csv" for name in ("credit", "commerce", "market")]
-    for source in sources:
-        tables[source.stem].to_csv(source, index=False)
-    with contextlib.chdir(root):
-        done = CliRunner().invoke(app, ["init", *map(str, sources), "--key", "firm", "--yes"])
-    assert done.exit_code == 0, done.output
-    return root / "init.html"
-
-
 def readme_picture(images: Path) -> None:
     """What the README's first lines draw."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -168,7 +155,7 @@ def main(images: Path, folder: Path) -> None:
         reports = {path.parent.name.split("-")[0]: path for path in sorted((demo / "runs").glob("*/report.html"))}
         with launched() as browser:
             demo_pictures(browser, demo, images)
-            every_picture(browser, {"demo": demo / "index.html", **reports, "init": drafted(Path(root))}, folder)
+            every_picture(browser, {"demo": demo / "index.html", **reports, "init": drafted(Path(root), 2000)}, folder)
             every_picture(browser, every_kind(Path(root)), folder)
             console_pictures(browser, images, folder)
             coordinator_pictures(browser, images, folder)

@@ -16,10 +16,9 @@ from typing import Any, ClassVar, Literal
 from urllib.parse import quote, unquote
 
 from colonnade.catalogue import CATALOGUE
-from colonnade.console.bars import progress_bar
 from colonnade.console.layout import Address, Page
 from colonnade.console.operators import Operators
-from colonnade.console.pages import badge, card
+from colonnade.console.pages import badge, card, progress_bar
 from colonnade.errors import ColonnadeError, RunError
 from colonnade.evaluation.privacy import PersonTotal, glance
 from colonnade.federation.config import Consortium, CoordinatorFile

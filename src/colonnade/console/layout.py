@@ -74,13 +74,11 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; min-width: 0
 @media (max-width: 34rem) { .wide table { min-width: 40rem; } .card .wide table { min-width: 0; } }
 .leaves { list-style: none; padding: 0; margin: .75rem 0; } .leaves li { border-top: 1px solid var(--line);
   padding: .55rem 0; max-width: none; } .leaves p { margin: .1rem 0; }
-svg.figure { max-width: 46rem; }
-svg .left { fill: var(--paper); stroke: var(--line); } svg .spent { fill: var(--bar); }
-svg .claimed { fill: var(--noise); opacity: .55; } svg .track { fill: var(--line); }
-svg.progress { margin: .5rem 0 .3rem; max-width: none; height: .6rem; }
-.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; padding: 0; margin: .3rem 0;
-  font-size: .9rem; } .legend li { display: flex; align-items: center; gap: .4rem; }
-svg.key { width: 12px; height: 12px; margin: 0; }
+progress, meter { display: block; appearance: none; width: 100%; height: .6rem; margin: .5rem 0 .3rem; border: 0;
+  border-radius: 4px; overflow: hidden; background: var(--line); }
+::-webkit-progress-bar, ::-webkit-meter-bar { background: var(--line); border: 0; }
+::-webkit-progress-value, ::-webkit-meter-optimum-value { background: var(--bar); }
+::-moz-progress-bar, ::-moz-meter-bar { background: var(--bar); }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--panel); border: 1px solid var(--line);
   border-radius: 6px; padding: .75rem; font: .85rem/1.45 ui-monospace, "DejaVu Sans Mono", monospace; }
 td .soft { font-size: .9em; } .pager { display: flex; gap: 1.5rem; }

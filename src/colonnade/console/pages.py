@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from colonnade.console.bars import budget_bar, legend, progress_bar
 from colonnade.console.layout import Address, Page
 from colonnade.console.operator import JobSummary, OperatorService, Record, Spending
 from colonnade.durable import Row
@@ -19,7 +18,7 @@ from colonnade.federation.transports.certificates import CERTIFICATE, read_certi
 from colonnade.formatting import duration, size, timestamp
 from colonnade.privacy.accounting import Guarantee
 from colonnade.privacy.cost import Cost
-from colonnade.privacy.ledger import DEFAULT_DELTA, spending_figure
+from colonnade.privacy.ledger import DEFAULT_DELTA, budget_figure, spending_figure
 from colonnade.privacy.wording import cost_text, in_plain_words
 from colonnade.view.page import Html, folded, join, paragraph, section, table, tag
 from colonnade.view.render import render_blocks
@@ -118,19 +117,36 @@ def eps(bound: Guarantee) -> str:
     return f"{bound.epsilon:.3g}" if math.isfinite(bound.epsilon) else "infinity"
 
 
-def budget_summary(spending: Spending, *, legend_wanted: bool = False) -> list[Html | None]:
+def progress_bar(done: int, most: int, label: str) -> Html:
+    return tag("progress", value=done, max=max(most, 1), aria_label=label)
+
+
+def budget_picture(spent: Guarantee, what: str, after: float | None, budget: float) -> Html | None:
+    """What is spent and left, and what would be spent; none where no number says it."""
+    if not math.isfinite(spent.epsilon) or not math.isfinite(after or 0.0):
+        return None
+    return render_blocks([budget_figure(spent.epsilon, what, after, budget)])
+
+
+def budget_summary(spending: Spending, *, drawn: bool = False) -> list[Html | None]:
+    """In words, with a picture where it is `drawn`, otherwise with a bar that the browser draws: the overview is asked
+    for again every few seconds."""
     stated, window = spending.budget, spending.window
     if stated is None or window is None:
         return [paragraph("No budget", class_="big"), paragraph("party.toml states none.", class_="soft")]
     left = max(stated.epsilon - window.epsilon, 0.0) if math.isfinite(window.epsilon) else 0.0
     period = "" if stated.period_days is None else f" in any {stated.period_days:g} days"
-    entries = [("spent", f"spent: {eps(window)}"), ("left", f"left: {left:.3g}")]
-    if spending.waiting is not None:
-        entries.insert(1, ("claimed", "what waits"))
+    if drawn:
+        picture = budget_picture(window, "what waits", spending.waiting, stated.epsilon)
+    else:
+        words = f"Spent {eps(window)} of epsilon {stated.epsilon:g}"
+        spent = min(window.epsilon, stated.epsilon)
+        picture = tag("meter", value=f"{spent:.4g}", max=f"{stated.epsilon:g}", aria_label=words)
+    claimed = f"{spending.waiting:.3g} would be spent if all that waits were approved." if spending.waiting else ""
     return [
         paragraph(f"{left:.3g}", " ", unit(f"of epsilon {stated.epsilon:g} left"), class_="big"),
-        budget_bar(window.epsilon, spending.waiting, stated.epsilon),
-        legend(*entries) if legend_wanted else None,
+        picture,
+        paragraph(claimed) if claimed and not drawn else None,
         paragraph(f"At delta {stated.delta:g}, {stated.relation}{period}.", class_="soft"),
     ]
 
@@ -178,7 +194,7 @@ def budget(service: OperatorService, address: Address) -> Page:
             )
         )
     elif spending.window is not None:
-        parts += budget_summary(spending, legend_wanted=True)
+        parts += budget_summary(spending, drawn=True)
     if spending.history:
         figure = spending_figure(spending.history, None if stated is None else stated.epsilon, time.time())
         parts.append(section("How it was spent", render_blocks([figure])))

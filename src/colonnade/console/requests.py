@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from colonnade.console.bars import budget_bar, legend
 from colonnade.console.layout import Address, Page
 from colonnade.console.operator import Forecast, JobSummary, MethodSummary, OperatorService
-from colonnade.console.pages import bound_list, bound_words, decision_of, eps, job_table, state_badge
+from colonnade.console.pages import bound_list, bound_words, budget_picture, decision_of, eps, job_table, state_badge
 from colonnade.errors import ColonnadeError
 from colonnade.federation.stage import Stage, audience_words
 from colonnade.formatting import timestamp
@@ -201,8 +200,7 @@ def _protection(forecast: Forecast, service: OperatorService) -> Html:
                     f"Spending counted against the budget goes from epsilon {eps(forecast.before)} to"
                     f" {eps(forecast.after)} of {stated.epsilon:g}."
                 ),
-                budget_bar(forecast.before.epsilon, forecast.after.epsilon, stated.epsilon),
-                legend(("spent", "spent"), ("claimed", "this job"), ("left", "left")),
+                budget_picture(forecast.before, "this job", forecast.after.epsilon, stated.epsilon),
             ]
         )
     return section("What it costs a person", open_ended, totals, bar)

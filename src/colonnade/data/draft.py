@@ -39,7 +39,7 @@ from colonnade.data.keys import key_name, no_key, read_keys, with_key
 from colonnade.data.sources import Source, open_source
 from colonnade.data.summary import Summary
 from colonnade.errors import ColonnadeError, EmptyParty, KeyProblem
-from colonnade.formatting import counted, number, share
+from colonnade.formatting import counted, number, share, with_unit
 from colonnade.view.blocks import Block, Figure, Figures, Heading, Section, Table, Text, View
 from colonnade.view.render import Viewed
 
@@ -622,9 +622,8 @@ def _figure(column: Column, summary: Summary) -> Figure:
     data = {"counts": drawn.tolist(), "edges": edges.tolist()}
     if column.kind == "date":
         data["ticks"] = [column.label(edge) for edge in edges]
-    return Figure(
-        chart="histogram", data=data, label=label, title=column.name, caption=caption, x=column.name, y="cells"
-    )
+    x = with_unit(column.name, column.unit)
+    return Figure(chart="histogram", data=data, label=label, title=column.name, caption=caption, x=x, y="cells")
 
 
 def _level_counts(column: Column, summary: Summary) -> list[int]:

@@ -70,7 +70,7 @@ def write_report(run: RunFolder, *, remarks: Sequence[str] = ()) -> Path:
         paragraph(SIMULATED, class_="warning", role="note") if simulated else None,
         render_warnings(view),
         glance(plan, person, _quality(view, truth)),
-        render_blocks(view.answer),
+        render_blocks(view.answer, level=2),
         privacy_section(plan, by_party, person, remarks, unseeded=UNSEEDED if simulated else None),
         render_section(_truth_section(truth)) if truth is not None else None,
         *map(render_section, view.sections),

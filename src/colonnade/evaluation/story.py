@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from colonnade.data.simulated.example import Example
 from colonnade.durable import whole_file
 from colonnade.evaluation import fidelity
@@ -22,6 +24,8 @@ from colonnade.federation.method import NoEstimate
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number
 from colonnade.privacy.wording import pair
+from colonnade.statistics.cells import Cells
+from colonnade.synthesis.figures import column_figure
 from colonnade.view.blocks import Figure, Figures
 from colonnade.view.page import Html, listing, page, paragraph, section, tag
 from colonnade.view.render import render_blocks
@@ -69,7 +73,12 @@ def write_story(path: Path, example: Example, runs: Mapping[str, RunFolder], *, 
             paragraph(
                 _table_words(runs["synthesize"]), " ", _link(path, runs["synthesize"], "The table's report"), "."
             ),
-            render_blocks([_fewer(truth_figure(runs["synthesize"].read_json("comparison.json")))]),
+            render_blocks(
+                [
+                    Figures(figures=distribution_figures(runs["synthesize"], example, response)),
+                    _fewer(truth_figure(runs["synthesize"].read_json("comparison.json"))),
+                ]
+            ),
         ),
         section(
             "What it cost a person",
@@ -104,9 +113,10 @@ def holdings_figure(aligned: RunFolder, example: Example) -> Figure:
         },
         label=f"{result['n']:,} firms and the institutions that have them; most firms lack most blocks",
         title="Who holds what",
+        x="institution, as wide as it has columns",
         y="firms",
-        caption=f"{number(result['n'])} firms from top to bottom, columns from left to right, by a private alignment"
-        " with noisy counts. A method that needs all five blocks of a firm would use the few at the top only.",
+        caption=f"{number(result['n'])} firms from top to bottom, by a private alignment with noisy counts. A"
+        " method that needs all five blocks of a firm would use the few at the top only.",
     )
 
 
@@ -137,6 +147,28 @@ def effects_figure(regressed: RunFolder, example: Example, response: str) -> Fig
         data={**figure.data, "name": "private estimate, 95 % interval", "others": others},
         title="What came out",
         caption=f"{figure.title}; private, epsilon {result_epsilon(regressed):g}. The dashed line is zero.",
+    )
+
+
+def distribution_figures(synthesized: RunFolder, example: Example, response: str) -> tuple[Figure, ...]:
+    """Columns of the synthetic table over all firms' true ones: the response, and those that are furthest from the
+    truth and nearest to it in total variation."""
+    drawn, columns = synthesized.read_json("result.json")["marginals"], example.truth.columns
+    figures, off = {}, {}
+    for name, own in drawn.items():
+        edges = None if own["edges"] is None else np.array(own["edges"])
+        public = Cells(tuple(own["labels"]), edges, missing=False)
+        truth = public.count(columns[name].encode(example.truth.complete[name]))
+        truth = truth * sum(own["counts"]) / truth.sum()
+        off[name] = float(np.abs(truth - own["counts"]).sum()) / 2 / sum(own["counts"])
+        figure = column_figure(name, own, unit=columns[name].unit)
+        figures[name] = replace(
+            figure, data={**figure.data, "truth": truth.tolist()}, label=f"Synthetic rows of {name}, and all firms"
+        )
+    ordered = sorted((name for name in off if name != response), key=lambda name: off[name])
+    which = {response: "The response", ordered[-1]: f"The furthest of all {len(off)}", ordered[0]: "The nearest"}
+    return tuple(
+        replace(figures[name], caption=f"{words}: off by {100 * off[name]:.1f} %.") for name, words in which.items()
     )
 
 

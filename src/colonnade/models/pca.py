@@ -56,6 +56,10 @@ from colonnade.view.blocks import Figure, Figures, Section, Table, Text, View
 
 _DENSE = 1500
 """Up to this width all eigenvectors are as cheap as a few."""
+FEW_COMPONENTS = 3
+"""Weights of so many are drawn on one scale; those of more as a heat map."""
+MOST_FEATURES = 200
+"""Rows of the table of weights."""
 
 
 @method_class
@@ -362,9 +366,11 @@ class PrincipalComponents(Result):
         )
 
     def _figures(self) -> tuple[Figure | Figures, ...]:
-        """Variances above the noise, and the weights of the first components."""
-        order = np.argsort(-np.abs(self.components_[:2]).max(axis=0), kind="stable")
+        """Variances above the noise, and the weights of the components."""
+        kept, order = len(self.components_), np.argsort(-np.abs(self.components_).max(axis=0), kind="stable")
         names = [self.feature_names_[place] for place in order]
+        across, rows = [str(number) for number in range(1, kept + 1)], self.components_[:, order]
+        by_feature = list(zip(names, rows.T.tolist(), strict=True))
         pair = np.sqrt(np.maximum(self.explained_variance_[:2], 0.0))[:, None] * self.components_[:2]
         scree = Figure(
             name="scree",
@@ -386,20 +392,24 @@ class PrincipalComponents(Result):
             y="component 2",
             caption="Each weight times the root of the component's variance. Arrows in one direction go together.",
         )
+        weights = Table(
+            title="Weights of the features",
+            head=("feature", *(f"component {number}" for number in across)),
+            rows=tuple((name, *(f"{weight:+.3f}" for weight in own)) for name, own in by_feature[:MOST_FEATURES]),
+            numeric=tuple(range(1, kept + 1)),
+        )
+        few, rest = kept <= FEW_COMPONENTS, len(names) - MOST_FEATURES
+        series = {f"component {number}": row for number, row in zip(across, rows.tolist(), strict=True)}
+        data = {"series": series, "signed": True} if few else {"across": across, "matrix": rows.T.tolist()}
         loadings = Figure(
             name="loadings",
-            chart="dots",
-            data={
-                "labels": names,
-                "series": {
-                    f"component {place + 1}": weights[order].tolist()
-                    for place, weights in enumerate(self.components_[:2])
-                },
-                "signed": True,
-            },
-            label="Weights of the features in the first components, the largest first",
+            chart="dots" if few else "weights",
+            data={"labels": names, **data},
+            label="Weights of the features in the components, the largest first; the table has the numbers",
             title="Weights",
-            x="weight in the component",
+            x="weight in the component" if few else "component",
+            numbers=weights,
+            note=f"The other {rest:,} features are in result.json." if rest > 0 else "",
         )
         return (Figures(figures=(scree, biplot) if len(self.components_) > 1 else (scree,)), loadings)
 
@@ -410,7 +420,7 @@ class PrincipalComponents(Result):
         if self.noise_sd_:
             noise = " Noise makes the largest of them larger than they are; a share is given with two standard"
             noise += " deviations of the noise, to first order."
-        return f"Variances are per record, of {units}.{noise} result.json has all weights."
+        return f"Variances are per record, of {units}.{noise}"
 
     def _warnings(self) -> tuple[str, ...]:
         if not self.hidden:

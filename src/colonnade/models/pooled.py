@@ -188,7 +188,7 @@ class Pooled(Inference, Result):
             },
             label="Pooled coefficients with intervals; the table has the numbers",
             title="Pooled coefficients",
-            x="per unit of a column",
+            x="coefficient, per unit of a column",
             caption="The dashed line is zero.",
         )
         quality = (

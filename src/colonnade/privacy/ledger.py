@@ -441,6 +441,19 @@ def spending_figure(points: Sequence[tuple[float, float]], budget: float | None,
     )
 
 
+def budget_figure(spent: float, what: str, after: float | None, budget: float) -> Figure:
+    """A budget in parts: spent, `what` would be spent with it (`after` in all), and left."""
+    added = {} if after is None else {what: after - spent}
+    more = "" if after is None else f"; {after:.3g} with {what}"
+    return Figure(
+        name="budget",
+        chart="parts",
+        data={"parts": {"spent": spent, **added}, "budget": budget},
+        label=f"Spent {spent:.3g} of epsilon {budget:g}{more}",
+        x="epsilon",
+    )
+
+
 def _bounded(costs: Sequence[Cost]) -> list[Cost]:
     return [leaf for cost in costs for leaf in _alone(cost).leaves() if not leaf.unbounded]
 

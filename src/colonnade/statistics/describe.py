@@ -27,7 +27,7 @@ from colonnade.federation.plan import HOPELESS
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Public, Release, Size, step
-from colonnade.formatting import digits, noise_width, number, share, with_noise
+from colonnade.formatting import digits, noise_width, number, share, with_noise, with_unit
 from colonnade.privacy.calibration import Calibration, Gaussians
 from colonnade.privacy.cost import Cost, Gaussian, Laplace
 from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
@@ -193,7 +193,8 @@ class Describing(Procedure["Description"]):
         for turn in range(self.marginals.rounds):
             for party, counts in job.ask(self.marginals).items():
                 column = self.facts.column(self.wanted[party][turn])
-                described[column.name] = {"party": party, "kind": column.kind, **self._marginal(column, counts)}
+                stated = {"party": party, "kind": column.kind, **({"unit": column.unit} if column.unit else {})}
+                described[column.name] = {**stated, **self._marginal(column, counts)}
         return Description(
             n=self.facts.n,
             presence={party: int(value) for party, value in presence.items()},
@@ -440,14 +441,15 @@ class Description(Result):
             data["ticks"] = marginal["ticks"]
         if not long and labels[-1] == "missing" and len(labels) > 1:
             data["empty_last"] = True
-        rest = len(labels) - MOST_CELLS
+        rest, axis = len(labels) - MOST_CELLS, with_unit(name, marginal.get("unit"))
+        x, y = (axis, "records") if long else ("noisy count of records", axis if edges else "")
         return Figure(
             chart="histogram" if long else "bars",
             data=data,
             label=f"Distribution of {name}, with its noise; the numbers are in the table below",
             name=name,
-            x=name if long else "noisy count of records",
-            y="records" if long else "",
+            x=x,
+            y=y,
             title=name,
             caption=caption,
             numbers=Table(

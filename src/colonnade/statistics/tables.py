@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -42,7 +42,7 @@ from colonnade.federation.options import (
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public
-from colonnade.formatting import noise_width, number
+from colonnade.formatting import noise_width, number, with_unit
 from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Relation, compose
 from colonnade.privacy.skellam import LARGEST_MU
@@ -618,6 +618,11 @@ class TableComputation(CircuitStages, Procedure["TablesResult"]):
             n=layout.facts.n,
             counts=counts,
             labels={name: public.labels for name, public in layout.cells.items()},
+            ranges={
+                name: with_unit(name, layout.facts.column(name).unit)
+                for name, public in layout.cells.items()
+                if public.edges is not None
+            },
             noise_sd={names: math.sqrt(2 * mu) for names, mu in zip(layout.tables, layout.mus, strict=True)},
             simulated=job.simulated,
         )
@@ -669,6 +674,8 @@ class TablesResult(Result):
     labels: Mapping[str, tuple[str, ...]]
     noise_sd: Mapping[Names, float]
     simulated: bool
+    ranges: Mapping[str, str] = field(default_factory=dict)
+    """The columns whose cells are ranges of numbers, with their units."""
 
     def __getitem__(self, names: Names) -> NDArray[np.float64]:
         return self.counts[names]
@@ -748,6 +755,7 @@ class TablesResult(Result):
                 label=f"Bar chart of {names[0]}; the numbers are in the table below",
                 name=names[0],
                 x="noisy count of records" if sd else "records",
+                y=self.ranges.get(names[0], ""),
                 title=names[0],
                 caption=caption,
                 numbers=shown,

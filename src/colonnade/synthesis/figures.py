@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from colonnade.data.column import Column, Columns
+from colonnade.formatting import with_unit
 from colonnade.statistics.cells import Cells
 from colonnade.statistics.marginals import Marginal
 from colonnade.view.blocks import ChartName, Figure
@@ -34,7 +35,9 @@ def released_shares(column: Column, marginal: Marginal, cells: Cells, sd: float)
     return {"shares": np.diff(below).tolist(), "edges": cells.edges.tolist(), "sd": sd}
 
 
-def column_figure(name: str, drawn: Mapping[str, Any], released: Mapping[str, Any] | None) -> Figure:
+def column_figure(
+    name: str, drawn: Mapping[str, Any], released: Mapping[str, Any] | None = None, *, unit: str | None = None
+) -> Figure:
     """The synthetic rows of a column in its public cells, over what was released of it (`released_shares`)."""
     counts, edges = drawn["counts"], drawn["edges"]
     data = {"labels": drawn["labels"], "values": counts} if edges is None else {"counts": counts, "edges": edges}
@@ -47,7 +50,7 @@ def column_figure(name: str, drawn: Mapping[str, Any], released: Mapping[str, An
         noise = rows * sd * np.sqrt((parts**2).sum(axis=1))
         data["released"] = {"counts": (rows * parts @ shares).tolist(), "sd": noise.tolist()}
     chart: ChartName = "bars" if edges is None else "histogram"
-    x, y = ("synthetic rows", "") if edges is None else (name, "synthetic rows")
+    x, y = ("synthetic rows", "") if edges is None else (with_unit(name, unit), "synthetic rows")
     beside = "" if released is None else ", and the marginal that was released"
     return Figure(name=name, chart=chart, data=data, label=f"Synthetic rows of {name}{beside}", title=name, x=x, y=y)
 

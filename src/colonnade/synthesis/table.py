@@ -380,7 +380,7 @@ class SyntheticTable(Result):
         )
         notes = (*((Text(text=self.because),) if self.because else ()), Text(text=self.intervals, style="soft"))
         charts = tuple(
-            column_figure(name, marginal, self.measured.get(name))
+            column_figure(name, marginal, self.measured.get(name), unit=self.columns[name].unit)
             for name, marginal in list(marginals.items())[:MOST_CHARTS]
         )
         drawn = self.sample(min(self.rows, PICTURED))

@@ -21,12 +21,34 @@ ChartName = Literal[
     "upset",
     "blocks",
     "heatmap",
+    "weights",
     "scree",
     "arrows",
     "curves",
     "stair",
+    "parts",
     "hundred",
 ]
+
+SCALES: Mapping[ChartName, str] = {
+    "bars": "x",
+    "histogram": "xy",
+    "intervals": "x",
+    "dots": "x",
+    "paths": "xy",
+    "upset": "x",
+    "blocks": "xy",
+    "heatmap": "",
+    "weights": "",
+    "scree": "xy",
+    "arrows": "xy",
+    "curves": "xy",
+    "stair": "xy",
+    "parts": "x",
+    "hundred": "",
+}
+"""The axes of each chart that are scales: a figure says what they show, and in which unit. The others hold names, which
+speak for themselves; where they are ranges of a column's numbers, the figure says of which."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +89,9 @@ class Figure:
     The data of each chart, what may be left out in brackets (`view.figures` draws them; all numbers finite):
 
     bars        labels, values, [noise: sd of one value], [whole: the value that fills the width], [empty_last: true if
-                the last bar is that of empty cells], [released: {counts, sd}, measured values beside drawn ones]
-    histogram   counts, edges, [noise], [ticks: the edges as texts, such as dates], [released: {edges, counts, sd}]; a
+                the last bar is that of empty cells], [released: {counts, sd}, measured values beside synthetic ones],
+                [truth: true values beside synthetic ones]
+    histogram   counts, edges, [noise], [ticks: the edges as texts, such as dates], [released, truth: as of bars]; a
                 count beyond the edges, that of empty cells, is not drawn
     intervals   labels, centres, lows, highs, [name: of the estimate], [others: {what: values or None}]
     dots        labels, series: {what: values}, [signed: true if zero is a line, not the end]
@@ -76,10 +99,12 @@ class Figure:
     upset       parties, patterns: who has the records, counts, [noise]
     blocks      parties, columns: how many each has, patterns, counts
     heatmap     labels, matrix: values between -1 and 1, [unknown: true where noise hides a pair]
+    weights     labels, across: names of the columns of cells, matrix: values between -1 and 1
     scree       values, [floor: what noise alone would show]
     arrows      labels, across, up
     curves      lines: {name: (across, up)} in the unit square, diagonal: what it means, [mark]
     stair       times: in seconds since 1970, values, now, [budget]
+    parts       parts: {what: value}, at most two, budget: what they are parts of
     hundred     counts: {what: how many of 100}
     """
 

@@ -28,7 +28,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from colonnade.formatting import number
-from colonnade.view.blocks import ChartName, Figure
+from colonnade.view.blocks import SCALES, ChartName, Figure
 from colonnade.view.page import Html, tag
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def plot(figure: Figure, *, ax: Axes | None = None) -> Display:
             ax.get_figure().set_facecolor("white")  # type: ignore[union-attr]
     else:
         _draw(figure, ax, WIDE)
-    ax.set_title(_plain(figure.title), loc="left")
+    ax.set_title(_plain(figure.title), loc="left", pad=20 if _headed(figure) else None)
     return Display(ax, figure.title or figure.label)
 
 
@@ -156,6 +156,7 @@ def svg(figure: Figure, *, wide: bool = False) -> Html:
         role="img",
         aria_label=figure.label,
         class_="drawn wide-figure" if wide else "drawn",
+        data_scales=SCALES[figure.chart],
     )
 
 
@@ -174,22 +175,32 @@ def _axes(figure: Figure, width: float) -> Axes:
     from matplotlib.figure import Figure as Canvas
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    height = HEIGHTS[figure.chart](figure.data, width)
+    height = HEIGHTS[figure.chart](figure.data, width) + (16.0 if _headed(figure) else 0.0)
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06)
     return Canvas(figsize=(width / 72, height / 72), dpi=72, layout=layout).add_subplot()
+
+
+def _headed(figure: Figure) -> bool:
+    """Is there a line above rows of names that says what they are? Upright at their side it would need more rows."""
+    return bool(figure.y) and SCALES[figure.chart] == "x"
 
 
 def _draw(figure: Figure, ax: Axes, width: float) -> None:
     CHARTS[figure.chart](ax, figure.data, width)
     ax.set_axisbelow(True)
-    for axis, label, line in ((ax.xaxis, figure.x, 44), (ax.yaxis, figure.y, 28)):
+    upright = "" if _headed(figure) else figure.y
+    for axis, label, line, name in ((ax.xaxis, figure.x, 44, "x"), (ax.yaxis, upright, 28, "y")):
         if label:
             axis.set_label_text(_lines(label, line if width < WIDE else 2 * line))
-            axis.label.set_gid("axis-label")
+            axis.label.set_gid(f"{LABEL} {name}")
+    if _headed(figure):
+        shown = _plain(_shortened(figure.y, 30 if width < WIDE else 60))
+        ax.text(0.0, 1.0, shown, va="bottom", transform=ax.transAxes, gid=f"{LABEL} y")
 
 
 # --- an SVG that refers to nothing --------------------------------------------------------------------------------
 
+LABEL = "axis-label"
 _XLINK = "{http://www.w3.org/1999/xlink}href"
 _DROPPED = ("font-family", "font-variant", "font-stretch", "clip-path", "id")
 _WIDE_NUMBER = re.compile(r"-?\d+\.\d{2,}")
@@ -224,8 +235,8 @@ def _attributes(item: Any) -> dict[str, str]:
         name, _, value = entry.partition(": ")
         if name:
             attributes[name] = f"var(--{COLOURS[value]})" if value in COLOURS else value
-    if item.get("id") == "axis-label":
-        attributes["class"] = "axis-label"
+    if item.get("id", "").startswith(LABEL):
+        attributes["class"] = item.get("id")
     if attributes.get("transform", "").startswith("rotate(-0 "):
         del attributes["transform"]
     return {name: value for name, value in attributes.items() if name not in _DROPPED}
@@ -298,7 +309,7 @@ def _rows(ax: Axes, labels: Sequence[str], width: float, room: float = ROW) -> t
     middles = np.cumsum(heights) - heights / 2
     ax.set_yticks(middles, _names(labels[: len(middles)], width))
     rest = len(labels) - len(middles)
-    ax.set_ylim(heights.sum() + (0.8 * ROW if rest else 0.0), 0)  # what is left out is said below the last row
+    ax.set_ylim(heights.sum() + (ROW if rest else 0.0), 0)  # what is left out is said below the last row
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     if rest:
@@ -323,7 +334,7 @@ def _compact(value: float, largest: float | None = None) -> str:
 
 def bars(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     """One bar a label, with its value; whiskers are two standard deviations of the noise. A noisy count below zero is
-    drawn as zero, the table has it as it is. `released` is drawn beside as a diamond with whiskers of its own."""
+    drawn as zero, the table has it as it is. What was released, or is true, is a diamond, with its own whiskers."""
     labels, values = data["labels"], np.asarray(data["values"], dtype=np.float64)
     middles, thick = _rows(ax, labels, width)
     shown, noise = np.maximum(values[: len(middles)], 0.0), float(data.get("noise", 0.0))
@@ -332,22 +343,23 @@ def bars(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         drawn[-1].set(facecolor=EMPTY)
     if noise > 0:
         _whiskers(ax, shown, middles, 2 * noise)
-    released = data.get("released")
-    if released is not None:
-        measured, sd = (np.asarray(released[name], dtype=np.float64)[: len(middles)] for name in ("counts", "sd"))
+    beside = _beside(data)
+    if beside is not None:
+        measured, sd = (values[: len(middles)] for values in beside[:2])
         measured = np.maximum(measured, 0.0)
-        _whiskers(ax, measured, middles, 2 * sd)
-        ax.plot(measured, middles, "D", color=NOISE, markersize=4.5, clip_on=False)
-        _key(ax, [("synthetic", _patch(BAR)), ("released ± 2 sd of its noise", _mark("D", NOISE))])
+        if sd.any():
+            _whiskers(ax, measured, middles, 2 * sd)
+        ax.plot(measured, middles, "D", color=NOISE, markersize=6, markeredgecolor=PANEL, clip_on=False)
+        _key(ax, [("synthetic", _patch(BAR)), (beside[2], _mark("D", NOISE))])
     else:
         for place, value, true in zip(middles, shown, values, strict=False):
             ax.annotate(
                 _compact(true), (value + 2 * noise, place), (4, 0), textcoords="offset points", va="center", color=SOFT
             )
     top = max(float(data.get("whole", 1.0)), float(shown.max(initial=0.0)) + 2 * noise)
-    if released is not None:
+    if beside is not None:
         top = max(top, float((measured + 2 * sd).max(initial=0.0)))
-    ax.set_xlim(0, top * (1.18 if released is None else 1.03))
+    ax.set_xlim(0, top * (1.18 if beside is None else 1.03))
     _count_axis(ax.xaxis)
     if "whole" in data:  # nothing can be more
         ax.set_xticks([tick for tick in ax.get_xticks() if tick <= top])
@@ -360,19 +372,20 @@ def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     edges = np.asarray(data["edges"], dtype=np.float64)
     held = np.maximum(np.asarray(data["counts"], dtype=np.float64)[: len(edges) - 1], 0.0)
     usual = np.minimum(np.median(np.diff(edges)) / np.diff(edges), 1.0)
-    counts, noise, released = held * usual, float(data.get("noise", 0.0)) * usual, data.get("released")
-    ax.stairs(counts, edges, fill=True, color=BAR, alpha=0.55 if data.get("noise") or released else 0.85, linewidth=0)
+    counts, noise, beside = held * usual, float(data.get("noise", 0.0)) * usual, _beside(data)
+    ax.stairs(counts, edges, fill=True, color=BAR, alpha=0.55 if data.get("noise") or beside else 0.85, linewidth=0)
     ax.stairs(counts, edges, color=BAR, linewidth=1.0)
     highest = float((counts + 2 * noise).max(initial=0.0))
     if data.get("noise"):
         _band(ax, counts - 2 * noise, counts + 2 * noise, edges)
         _key(ax, [("noisy count", _patch(BAR)), ("± 2 sd of its noise", _patch(NOISE, 0.3))])
-    if released is not None:
-        level, sd = (usual * np.asarray(released[name], dtype=np.float64) for name in ("counts", "sd"))
-        _band(ax, level - 2 * sd, level + 2 * sd, edges)
+    if beside is not None:
+        level, sd = (usual * values[: len(usual)] for values in beside[:2])
+        if sd.any():
+            _band(ax, level - 2 * sd, level + 2 * sd, edges)
         ax.stairs(np.maximum(level, 0.0), edges, color=NOISE, linewidth=1.4, linestyle=DASHES[1], baseline=None)
         highest = max(highest, float(np.max(level + 2 * sd, initial=0.0)))
-        _key(ax, [("synthetic", _patch(BAR, 0.55)), ("released ± 2 sd of its noise", _stroke(NOISE, DASHES[1]))])
+        _key(ax, [("synthetic", _patch(BAR, 0.55)), (beside[2], _stroke(NOISE, DASHES[1]))])
     first, last = _middle(held, edges)
     ax.set_xlim(edges[first], edges[last])
     ax.set_ylim(0, 1.05 * max(highest, 1.0))
@@ -386,6 +399,17 @@ def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         ax.set_xticks(edges[places], [_plain(texts[place]) for place in places])
     else:
         _number_axis(ax.xaxis, most=5 if width < WIDE else 8)
+
+
+def _beside(data: Mapping[str, Any]) -> tuple[Any, Any, str] | None:
+    """What is drawn beside synthetic counts: (values, the deviations of their noise, what they are)."""
+    if "truth" in data:
+        truth = np.asarray(data["truth"], dtype=np.float64)
+        return truth, np.zeros(len(truth)), "truth"
+    if data.get("released") is None:
+        return None
+    counts, sd = (np.asarray(data["released"][name], dtype=np.float64) for name in ("counts", "sd"))
+    return counts, sd, "released ± 2 sd of its noise"
 
 
 def _middle(counts: Any, edges: Any) -> tuple[int, int]:
@@ -633,15 +657,7 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     if _cell(len(labels), width) >= NUMBERED:
         for x, y, value, crossed in zip(across, down, values, hidden, strict=True):
             if not crossed:
-                ax.text(
-                    x + 0.5,
-                    y + 0.5,
-                    f"{value:z.2f}".replace("0.", "."),
-                    ha="center",
-                    va="center",
-                    fontsize=9,
-                    color=INK if abs(value) < 0.7 else PANEL,
-                )
+                ax.text(x + 0.5, y + 0.5, _decimals(value), **_in_a_cell(value))
     ax.set_xlim(0, max(len(labels) - 1, 1))
     ax.set_ylim(max(len(labels), 2), 1)
     names = [_plain(name) for name in _told_apart(labels, 20 if width < WIDE else 34)]
@@ -660,6 +676,49 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     if hidden.any():
         entries.append(("hidden by noise", _mark("x", INK)))
     _key(ax, entries, columns=min(len(entries), 3) if width < WIDE and len(entries) > 4 else len(entries))
+
+
+def weights(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """A cell for each label and each name across, the darker the larger; its number stands in it where there is room,
+    otherwise a dash in the middle marks one below zero."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgb
+
+    most = _most_cells(width)
+    middles, _ = _rows(ax, data["labels"], width)
+    matrix, across = np.asarray(data["matrix"], dtype=np.float64)[: len(middles), :most], data["across"][:most]
+    heights = np.array(_heights(data["labels"], width))
+    cells = [(x, y, matrix[row, x], heights[row]) for row, y in enumerate(middles) for x in range(len(across))]
+    squares = [
+        [(x, y - high / 2), (x + 1, y - high / 2), (x + 1, y + high / 2), (x, y + high / 2)] for x, y, _, high in cells
+    ]
+    tints = [(*to_rgb(colour), opacity) for colour, opacity in (_tint(value) for _, _, value, _ in cells)]
+    ax.add_collection(PolyCollection(squares, facecolors=tints, edgecolors=LINE, linewidths=0.4))
+    numbered = _cell(len(across), width) >= NUMBERED
+    for x, y, value, _ in cells if numbered else ():
+        ax.text(x + 0.5, y, _decimals(value), **_in_a_cell(value))
+    signed = [(x + 0.5, y) for x, y, value, _ in cells if not numbered and value <= -SIGN_SHOWN]
+    if signed:
+        ax.plot(*zip(*signed, strict=True), "_", color=INK, markersize=0.4 * _cell(len(across), width))
+        _key(ax, [("negative", _mark("_", INK))])
+    ax.set_xlim(0, max(len(across), 4))  # a few of them stay narrow
+    every = math.ceil(len(across) / (10 if width < WIDE else 20))
+    ax.set_xticks(np.arange(len(across))[::every] + 0.5, [_plain(name) for name in across[::every]])
+    ax.tick_params(length=0)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    if len(data["across"]) > most:
+        ax.set_title(f"first {most} of {len(data['across'])}", loc="left", fontsize="medium", color=SOFT)
+
+
+def _decimals(value: float) -> str:
+    """Of a number between -1 and 1: .12 or -.12."""
+    return f"{value:z.2f}".replace("0.", ".")
+
+
+def _in_a_cell(value: float) -> dict[str, Any]:
+    """How a number is set in its cell."""
+    return {"ha": "center", "va": "center", "fontsize": 9, "color": INK if abs(value) < 0.7 else PANEL}
 
 
 def _tint(value: float) -> tuple[str, float]:
@@ -777,6 +836,25 @@ def stair(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     _number_axis(ax.yaxis, most=5)
 
 
+def parts(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """One bar as long as a budget: its parts one after another, and what is left of it."""
+    budget, start, entries = float(data["budget"]), 0.0, list[tuple[str, Any]]()
+    looks: tuple[dict[str, Any], ...] = ({"facecolor": BAR}, {"facecolor": NOISE, "alpha": 0.45, "edgecolor": NOISE})
+    for (name, value), look in zip(data["parts"].items(), looks, strict=False):
+        entries.append((f"{name} {value:.3g}", ax.barh(0.0, value, left=start, height=1.0, **look)))
+        start += value
+    if start < budget:
+        left = ax.barh(0.0, budget - start, left=start, height=1.0, facecolor="none", edgecolor=SOFT, linewidth=0.8)
+        entries.append((f"left {budget - start:.3g}", left))
+    else:
+        entries.append((f"budget {budget:g}", ax.axvline(budget, color=INK, linestyle=DASHES[1])))
+    ax.set_xlim(0, 1.01 * max(start, budget))
+    ax.set_yticks([])
+    ax.spines["left"].set_visible(False)
+    _number_axis(ax.xaxis, most=5 if width < WIDE else 9)
+    _key(ax, entries)
+
+
 def hundred(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     """A hundred guesses as marks, ten in a row: {what they are: how many}."""
     place, entries = 0, []
@@ -806,14 +884,16 @@ CHARTS: Mapping[ChartName, Callable[[Axes, Mapping[str, Any], float], None]] = {
     "upset": upset,
     "blocks": blocks,
     "heatmap": heatmap,
+    "weights": weights,
     "scree": scree,
     "arrows": arrows,
     "curves": curves,
     "stair": stair,
+    "parts": parts,
     "hundred": hundred,
 }
 HEIGHTS: Mapping[ChartName, Callable[[Mapping[str, Any], float], float]] = {
-    "bars": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + (20 if "released" in data else 0),
+    "bars": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + (20 if _beside(data) else 0),
     "histogram": lambda data, width: 190.0 if width < WIDE else 240.0,
     "intervals": lambda data, width: (
         sum(_heights(data["labels"], width, _interval_room(data))) + FOOT + 18 * (1 + len(data.get("others", ())))
@@ -825,10 +905,12 @@ HEIGHTS: Mapping[ChartName, Callable[[Mapping[str, Any], float], float]] = {
     ),
     "blocks": lambda data, width: 290.0 if width < WIDE else 320.0,
     "heatmap": lambda data, width: _heatmap_height(data["labels"], width),
+    "weights": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + 22,
     "scree": lambda data, width: 190.0 if width < WIDE else 240.0,
     "arrows": lambda data, width: 300.0 if width < WIDE else 420.0,
     "curves": lambda data, width: 270.0 if width < WIDE else 380.0,
     "stair": lambda data, width: 190.0 if width < WIDE else 230.0,
+    "parts": lambda data, width: 96.0,
     "hundred": lambda data, width: 180.0 if width < WIDE else 220.0,
 }
 

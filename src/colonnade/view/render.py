@@ -79,7 +79,7 @@ def _table_text(block: Table) -> str:
 def view_page(view: View) -> str:
     """A view as a page of its own."""
     parts = (tag("h1", view.title), render_warnings(view), paragraph(prose(view.quality), class_="soft"))
-    return page(view.title, *parts, render_blocks(view.answer), *map(render_section, view.sections))
+    return page(view.title, *parts, render_blocks(view.answer, level=2), *map(render_section, view.sections))
 
 
 def render_warnings(view: View) -> Html:
@@ -93,15 +93,16 @@ def notebook(view: View) -> str:
     return tag("iframe", srcdoc=view_page(view), sandbox="", title=view.title, style=style)
 
 
-def render_blocks(blocks: Sequence[Block]) -> Html:
-    return join(map(_block, blocks))
+def render_blocks(blocks: Sequence[Block], *, level: int = 3) -> Html:
+    """`level` is that of their headings: 2 where no section is around them."""
+    return join(_block(block, level) for block in blocks)
 
 
 def render_section(part: Section) -> Html:
     return section(part.title, render_blocks(part.blocks))
 
 
-def _block(block: Block) -> Html:
+def _block(block: Block, level: int) -> Html:
     if isinstance(block, Text):
         return paragraph(prose(block.text), class_=None if block.style == "plain" else block.style)
     if isinstance(block, Items):
@@ -109,10 +110,10 @@ def _block(block: Block) -> Html:
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, Heading):
-        return tag("h3", block.text)
+        return tag(f"h{level}", block.text)
     if isinstance(block, Figure):
         return _figure(block, wide=True)
-    return _figures(block)
+    return _figures(block, level)
 
 
 def _table(block: Table) -> Html:
@@ -129,9 +130,9 @@ def _table(block: Table) -> Html:
     return join([drawn(block.rows[: block.shown], block.title), folded(f"All {len(block.rows):,} rows", every)])
 
 
-def _figures(block: Figures) -> Html:
+def _figures(block: Figures, level: int) -> Html:
     charts = tag("div", *map(_figure, block.figures), class_="charts")
-    return section(block.title, charts, level=3) if block.title else charts
+    return section(block.title, charts, level=level) if block.title else charts
 
 
 def _figure(figure: Figure, *, wide: bool = False) -> Html:

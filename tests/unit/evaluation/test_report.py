@@ -223,6 +223,8 @@ def every_block() -> View:
         "upset": {"parties": [HOSTILE, "b"], "patterns": [[True, False], [True, True]], "counts": [3, 2], "noise": 1.0},
         "blocks": {"parties": [HOSTILE, "b"], "columns": [2, 1], "patterns": [[True, False]], "counts": [3]},
         "heatmap": {"labels": [HOSTILE, "b"], "matrix": [[1.0, 0.5], [0.5, 1.0]]},
+        "weights": {"labels": [HOSTILE], "across": [HOSTILE, "b"], "matrix": [[0.5, -0.5]]},
+        "parts": {"parts": {HOSTILE: 1.0}, "budget": 2.0},
         "scree": {"values": [2.0, 1.0], "floor": 0.5},
         "arrows": {"labels": [HOSTILE, "b"], "across": [1.0, -1.0], "up": [0.5, 0.5]},
         "curves": {"lines": {HOSTILE: [[0.0, 1.0], [0.0, 1.0]]}, "diagonal": "chance"},

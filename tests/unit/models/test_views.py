@@ -62,6 +62,28 @@ def test_components_are_compared_with_what_noise_alone_would_show() -> None:
     assert "is exact" in render_blocks(exact.sections[0].blocks)
 
 
+@pytest.mark.parametrize(("kept", "chart"), [(3, "dots"), (5, "weights")])
+def test_weights_of_all_components_are_drawn_and_in_the_table(kept: int, chart: str) -> None:
+    """Oracle: the rows of `components_`, feature by feature."""
+    directions = np.linalg.qr(np.random.default_rng(2).normal(size=(20, 20)))[0][:kept]
+    shares = np.linspace(0.5, 0.1, kept)
+    result = replace(
+        COMPONENTS,
+        components_=directions,
+        explained_variance_=shares,
+        explained_variance_ratio_=shares / 5,
+        ratio_sd_=shares / 50,
+    )
+    figure = result.view().figures()["loadings"]
+    assert figure.chart == chart
+    drawn = figure.data["matrix"] if chart == "weights" else list(zip(*figure.data["series"].values(), strict=True))
+    wanted = [directions[:, int(name[1:])] for name in figure.data["labels"]]
+    assert np.asarray(drawn) == pytest.approx(np.array(wanted))
+    assert figure.numbers is not None
+    assert [row[0] for row in figure.numbers.rows] == figure.data["labels"]
+    assert figure.numbers.rows[0][1:] == tuple(f"{weight:+.3f}" for weight in wanted[0])
+
+
 def test_coefficients_come_by_size_and_the_small_ones_are_folded() -> None:
     view = CLASSIFIER.view()
     assert view.title == "failed = yes, explained by 20 features"

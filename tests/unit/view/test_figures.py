@@ -18,7 +18,7 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from colonnade.errors import BadArguments
-from colonnade.view.blocks import ChartName, Figure, Figures, Section, Table, Text, View
+from colonnade.view.blocks import SCALES, ChartName, Figure, Figures, Section, Table, Text, View
 from colonnade.view.figures import CHARTS, COLOURS, HEIGHTS, MOST_ROWS, NARROW, WIDE, plot, svg
 from colonnade.view.page import CSS, prose
 from colonnade.view.render import Viewed, notebook, render_blocks
@@ -37,7 +37,7 @@ def intervals(centres: list[float], **others: Any) -> Figure:
 
 
 def test_every_chart_of_a_view_can_be_drawn() -> None:
-    assert set(CHARTS) == set(HEIGHTS) == set(get_args(ChartName))
+    assert set(CHARTS) == set(HEIGHTS) == set(SCALES) == set(get_args(ChartName))
 
 
 def test_an_svg_refers_to_nothing_and_takes_its_colours_from_the_page() -> None:
@@ -62,8 +62,21 @@ def test_the_same_figure_is_the_same_text() -> None:
 
 def test_axis_labels_are_marked_and_texts_are_texts() -> None:
     element = svg(intervals([1.0]))
-    assert re.findall(r'<g class="axis-label"><text[^>]*>([^<]+)</text>', element) == ["across", "up"]
+    labels = re.findall(r'<g class="axis-label ([xy])"><text[^>]*>([^<]+)</text>', element)
+    assert sorted(labels) == [("x", "across"), ("y", "up")]
+    assert 'data-scales="x"' in element
     assert ">x0</text>" in element
+
+
+def test_what_rows_of_names_are_is_said_above_them() -> None:
+    """Upright at the side of three rows it would be cut."""
+    figure = replace(drawn("bars", labels=["0", "1", "2 to 5"], values=[3.0, 2.0, 1.0]), y="children (persons)")
+    element = svg(figure)
+    (place,) = re.findall(r'<text x="[\d.]+" y="([\d.]+)"[^>]*>children', element)
+    rows = [float(y) for y in re.findall(r'y="([\d.]+)"[^>]*text-anchor="end"', element)]
+    assert 11 <= float(place) < min(rows) - 11
+    assert "rotate" not in element
+    assert [text.get_text() for text in plot(figure).ax_.texts][-1] == "children (persons)"
 
 
 @pytest.mark.parametrize("signs", [(1.0, 1.0), (-1.0, -1.0), (1.0, -1.0)])
@@ -141,6 +154,51 @@ def test_a_heat_map_shows_the_sign_without_colour() -> None:
     ax = plot(drawn("heatmap", labels=[f"x{place}" for place in range(20)], matrix=matrix.tolist())).ax_
     dashes = next(line for line in ax.lines if line.get_marker() == "_")
     assert np.asarray(dashes.get_xydata()).tolist() == [[2.5, 7.5]]
+
+
+def test_weights_of_all_components_are_in_their_cells_and_their_sign_needs_no_colour() -> None:
+    labels, matrix = ["a", "b"], [[0.5, -0.25, 0.0, 0.1], [-0.75, 0.25, 1.0, -0.3]]
+    few = svg(drawn("weights", labels=labels, across=list("1234"), matrix=matrix))
+    numbers = re.findall(r">(-?1?\.\d\d)<", few)
+    assert numbers == [".50", "-.25", ".00", ".10", "-.75", ".25", "1.00", "-.30"]
+    assert all(f">{name}</text>" in few for name in (*labels, *"1234"))
+    many = [[0.3] * 13, [0.2] * 12 + [-0.4]]
+    ax = plot(drawn("weights", labels=labels, across=[str(place) for place in range(1, 14)], matrix=many)).ax_
+    assert not [line for line in ax.lines if line.get_marker() == "_"], "13 numbers fit on a desk"
+    ax = plot(drawn("weights", labels=labels, across=[str(k) for k in range(26)], matrix=[row * 2 for row in many])).ax_
+    (dashes,) = (line for line in ax.lines if line.get_marker() == "_")
+    across, down = np.asarray(dashes.get_xydata()).T
+    assert across.tolist() == [12.5, 25.5]
+    assert len(set(down)) == 1
+    assert "first 13 of 26" in svg(
+        drawn("weights", labels=["a"], across=[str(k) for k in range(26)], matrix=[[0.1] * 26])
+    )
+
+
+def test_parts_of_a_budget_are_drawn_to_scale_and_so_is_what_goes_beyond() -> None:
+    ax = plot(drawn("parts", parts={"spent": 1.0, "this job": 0.5}, budget=4.0)).ax_
+    ends = [(bar.get_x(), bar.get_width()) for bar in ax.patches]  # type: ignore[attr-defined]
+    assert ends == [(0.0, 1.0), (1.0, 0.5), (1.5, 2.5)]
+    element = svg(drawn("parts", parts={"spent": 1.0, "this job": 0.5}, budget=4.0))
+    assert all(f">{words}</text>" in element for words in ("spent 1", "this job 0.5", "left 2.5"))
+    beyond = plot(drawn("parts", parts={"spent": 3.0, "this job": 2.0}, budget=4.0)).ax_
+    assert [bar.get_width() for bar in beyond.patches] == [3.0, 2.0]  # type: ignore[attr-defined]
+    assert np.asarray(beyond.lines[0].get_xdata()).tolist() == [4.0, 4.0]
+    assert beyond.get_xlim()[1] > 5.0
+
+
+@pytest.mark.parametrize("chart", ["bars", "histogram"])
+def test_the_truth_is_drawn_beside_synthetic_rows_without_noise(chart: Any) -> None:
+    data: dict[str, Any] = {"labels": ["a", "b"], "values": [3.0, 1.0]}
+    if chart == "histogram":
+        data = {"edges": [0.0, 1.0, 2.0], "counts": [3.0, 1.0]}
+    element = svg(drawn(chart, **data, truth=[2.0, 7.0]))
+    assert ">truth</text>" in element
+    assert "released" not in element
+    ax = plot(drawn(chart, **data, truth=[2.0, 7.0])).ax_
+    shown = ax.lines[0].get_xdata() if chart == "bars" else ax.patches[-1].get_data().values
+    assert np.asarray(shown).tolist() == [2.0, 7.0]
+    assert (ax.get_xlim() if chart == "bars" else ax.get_ylim())[1] >= 7.0
 
 
 def test_many_rows_leave_the_rest_to_the_table() -> None:
@@ -260,6 +318,7 @@ def test_a_figure_on_its_own_is_drawn_for_a_desk_and_for_a_telephone() -> None:
 def test_matplotlib_is_imported_by_the_first_figure_only_and_pyplot_never() -> None:
     script = (
         "import sys, json, colonnade as co; co.Regress; import colonnade.view.render as render\n"
+        "import colonnade.console.party, colonnade.console.coordinator, colonnade.console.server\n"
         "first = 'matplotlib' in sys.modules\n"
         "from colonnade.view.blocks import Figure\n"
         "render.svg(Figure(chart='scree', data={'values': [1.0]}, label='l'))\n"

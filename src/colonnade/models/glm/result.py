@@ -68,6 +68,12 @@ class GeneralizedRegression(Regression):
     def _unit(self) -> str:
         return f"log-odds of {self.response}" if self.family == "binomial" else f"the logarithm of mean {self.response}"
 
+    @property
+    def _no_complete_cases(self) -> str:
+        if self.noisy:
+            return super()._no_complete_cases
+        return "a fit to them takes as many rounds again, with missing='complete-case'"
+
     def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
         """P(response = its second category), or the mean count, given what each row shows.
 

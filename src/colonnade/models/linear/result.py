@@ -20,7 +20,7 @@ from colonnade.errors import UnknownColumn
 from colonnade.federation.method import Counted, Result
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
-from colonnade.formatting import counted, number, of_exactly, share
+from colonnade.formatting import counted, number, of_exactly, share, with_unit
 from colonnade.models.linear.diagnostics import DELTAS, LackingRecords, independence, sensitivity
 from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.inference import Inference, Prediction
@@ -485,7 +485,7 @@ class Regression(Sample, Inference, Result):
             label="Coefficients with intervals; the table has the numbers",
             title="Effect of one standard deviation of each feature",
             x=f"change of {self._unit}",
-            caption="Lines are 95 % intervals; the dashed one is zero.",
+            caption=f"Lines are 95 % intervals; the dashed one is zero. {self._alone}".rstrip(),
         )
 
     def _blocks_figure(self) -> Figure:
@@ -502,14 +502,29 @@ class Regression(Sample, Inference, Result):
             },
             label="Which records have which party's block; the numbers are in the tables below",
             title="Which blocks are there",
+            x="party, as wide as it has columns",
             y="noisy number of records used" if self.noisy else "records used",
-            caption="A party is the wider, the more columns it has; a band is one pattern of presence, as high as it"
-            " has records.",
+            caption="A band is one pattern of presence, as high as it has records.",
         )
 
     @property
     def _unit(self) -> str:
-        return self.response
+        return with_unit(self.response, self.columns[self.response].unit if self.response in self.columns else None)
+
+    @property
+    def _alone(self) -> str:
+        """Why complete cases are not drawn beside it; empty where they are, or where nothing asks for them."""
+        if self.complete >= self.nobs:
+            return "All records used are complete cases." if self.nobs < self.cohort else ""
+        if self.baseline or (self.beside is not None and COMPLETE_CASES in self.beside):
+            return ""
+        return f"Complete cases are not drawn: {self._no_complete_cases}."
+
+    @property
+    def _no_complete_cases(self) -> str:
+        if self.noisy:
+            return "what was released does not give them without bias, and more would cost epsilon"
+        return "too few records are complete"
 
     def _missing_blocks(self) -> tuple[Table | Heading | Items | Figure, ...]:
         parties = tuple(

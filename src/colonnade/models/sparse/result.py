@@ -16,7 +16,7 @@ from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.job import Job
 from colonnade.federation.method import Counted, Result
 from colonnade.federation.run_folder import RunFolder
-from colonnade.formatting import number
+from colonnade.formatting import number, with_unit
 from colonnade.models.matrix import columns_of, feature_matrix
 from colonnade.models.sparse.moments import UNRELIABLE
 from colonnade.models.sparse.path import Family, PathPoint, Traced, mean_response
@@ -68,6 +68,8 @@ class Selection(Result):
     simulated: bool
     count_sd: float = 0.0
     """Standard deviation of the noise on `nobs`."""
+    unit: str | None = None
+    """Of the response."""
 
     # --- the chosen model -------------------------------------------------------------------------------------
 
@@ -206,7 +208,11 @@ class Selection(Result):
         """Along the declared range of each column, so that their units do not matter."""
         ranges = {feature.name: 2 * feature.half for feature in self.features}
         effects = {name: (self.path[name] * width).tolist() for name, width in ranges.items()}
-        what = f"log-odds of {self.response}" if self.family == "binomial" else self.response
+        what = {
+            "gaussian": with_unit(self.response, self.unit),
+            "binomial": f"log-odds of {self.response}",
+            "poisson": f"the logarithm of mean {self.response}",
+        }[self.family]
         return Figure(
             name="paths",
             chart="paths",
@@ -386,6 +392,7 @@ class Fitted:
             rounds=self.rounds,
             features=tuple(declared[feature.name] for feature in self.features),
             columns=columns_of(job.facts, self.features),
+            unit=job.facts.column(self.response).unit,
             classes=tuple(job.facts.column(self.response).categories or ()) if family == "binomial" else (),
             notes=(*notes, *self.notes),
             released=job.plan.unbounded(),

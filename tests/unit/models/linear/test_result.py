@@ -101,6 +101,27 @@ def test_the_figure_shows_effects_of_a_deviation_the_largest_first() -> None:
     np.testing.assert_allclose(figure.data["highs"], [-6.0 + 2 * 0.48999, 0.2 + 2 * 0.48999], atol=1e-4)
 
 
+def test_the_figure_names_the_unit_of_the_response() -> None:
+    columns = result().columns
+    assert result().plot().ax_.get_xlabel() == "change of income"
+    priced = Columns(replace(column, unit="USD" if name == "income" else None) for name, column in columns.items())
+    assert result(columns=priced).plot().ax_.get_xlabel() == "change of income (USD)"
+
+
+def test_the_figure_says_why_complete_cases_are_not_in_it() -> None:
+    """600 of 900 records lack a block."""
+
+    def said(**changes: object) -> str:
+        return result(**changes).view().figures()["coefficients"].caption.partition("zero.")[2].strip()
+
+    assert said() == "Complete cases are not drawn: too few records are complete."
+    assert "would cost epsilon" in said(loglik=math.nan)
+    drawn = pd.DataFrame({"complete cases": [0.1, 0.2, 0.3]}, index=result().params.index)
+    assert said(beside=drawn) == said(baseline=True) == ""
+    assert said(patterns=(((True, True), 900),)) == "All records used are complete cases."
+    assert said(patterns=(((True, True), 900),), cohort=900) == "", "nothing is missing"
+
+
 def test_many_coefficients_leave_the_rest_to_the_table() -> None:
     fit = result(tuple(f"x{place}" for place in range(40)))
     page = render_blocks(fit.view().answer)

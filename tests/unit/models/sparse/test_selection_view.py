@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import get_args
+
 import numpy as np
 import pandas as pd
 
+from colonnade.models.sparse.path import Family
 from colonnade.models.sparse.result import Selection
 from colonnade.statistics.features import Feature
 from colonnade.view.page import join
@@ -38,6 +42,12 @@ def test_a_selection_is_shown_with_its_path() -> None:
         simulated=False,
     )
     view = selection.view()
+    effects = {name: replace(selection, unit="USD", family=name).plot().ax_.get_ylabel() for name in get_args(Family)}
+    assert {name: label.replace("\n", " ") for name, label in effects.items()} == {
+        "gaussian": "effect on y (USD) across the column's range",
+        "binomial": "effect on log-odds of y across the column's range",
+        "poisson": "effect on the logarithm of mean y across the column's range",
+    }
     assert view.title == "1 of 2 features explain y"
     (table,) = view.tables()
     assert table.rows == (("const", "1"), ("a", "2.5"))
