@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from colonnade.catalogue import CATALOGUE
+from colonnade.codec import nearest
 
 __version__ = "0.2.0"
 
@@ -56,7 +57,7 @@ def __getattr__(name: str) -> Any:
     """Public names load when first used: `import colonnade` and the command line stay quick."""
     module = _public().get(name)
     if module is None:
-        raise AttributeError(f"module 'colonnade' has no attribute {name!r}")
+        raise AttributeError(f"module 'colonnade' has no attribute {name!r}.{nearest(name, _public())}")
     return getattr(importlib.import_module(module), name)
 
 

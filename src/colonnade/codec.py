@@ -114,7 +114,8 @@ def _member(value: Any, inner: tuple[Any, ...], hint: Any, where: str, exact: bo
 
 def _sequence(value: Any, origin: type, inner: tuple[Any, ...], where: str, exact: bool) -> Any:
     if isinstance(value, str):
-        raise BadArguments(f"{where} is a list; write [{value!r}].")
+        nested = typing.get_origin(bare(inner[0])) in (tuple, list) if inner else False
+        raise BadArguments(f"{where} is a list; write {[[value]] if nested else [value]!r}.")
     if not exact and hasattr(value, "tolist"):
         value = value.tolist()
     if not isinstance(value, list if exact else Sequence) or isinstance(value, bytes):
@@ -124,7 +125,8 @@ def _sequence(value: Any, origin: type, inner: tuple[Any, ...], where: str, exac
             raise BadArguments(f"{where} has {len(inner)} entries, not {len(value)}.")
         items = [convert(item, kind, where, exact=exact) for item, kind in zip(value, inner, strict=True)]
     else:
-        items = [convert(item, inner[0], where, exact=exact) for item in value]
+        nested = typing.get_origin(bare(inner[0])) in (tuple, list)
+        items = [convert(item, inner[0], f"each of {where}" if nested else where, exact=exact) for item in value]
     same = type(value) is origin and all(new is old for new, old in zip(items, value, strict=True))
     return value if same else origin(items)
 
@@ -143,7 +145,7 @@ def _mapping(value: Any, inner: tuple[Any, ...], hint: Any, where: str, exact: b
 def record(kind: type[T], plain: Any, where: str, *, cure: str = "") -> T:
     """A dataclass from a mapping of its fields; an unknown or a missing one is named, with the nearest known name."""
     if not isinstance(plain, Mapping):
-        raise BadArguments(f"{where} must be a table of {kind.__name__}, not {plain!r}.")
+        raise BadArguments(f"{where} must be a {kind.__name__} or a table of its fields, not {plain!r}.")
     known = {field.name: field for field in fields(kind) if field.init}  # type: ignore[arg-type]
     unknown = [name for name in plain if name not in known]
     if unknown:

@@ -175,7 +175,7 @@ def _own_columns(party: str, source: Source, *, key: str, columns: Columns) -> C
         if name != key and name not in columns:
             raise UnknownColumn(
                 f"party {party!r}: the column {name!r} is not declared; declare it in columns.toml, or leave it out "
-                f"with the line `ignore = [{quoted_text(name)}]` at its top ({columns.suggestion(name)})"
+                f"with the line `ignore = [{quoted_text(name)}]` at its top; {columns.suggestion(name)}"
             )
     own = columns.select(name for name in columns if name in set(available))
     _refuse_types(party, source, own)

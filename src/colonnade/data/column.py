@@ -437,6 +437,10 @@ class Columns(Mapping[str, Column]):
     def __init__(self, columns: Iterable[Column], *, ignore: Collection[str] | Mapping[str, str] = ()) -> None:
         self._by_name: dict[str, Column] = {}
         for column in columns:
+            if not isinstance(column, Column):
+                raise SchemaError(
+                    f"Columns takes a list of Column values, not {column!r}; write [Column(name=...), ...]."
+                )
             if column.name in self._by_name:
                 raise DuplicateColumn(f"column {column.name!r} is declared twice; delete one of the two.")
             self._by_name[column.name] = column
@@ -499,8 +503,9 @@ class Columns(Mapping[str, Column]):
         drafts = [column.name for column in self.values() if column.draft]
         if drafts:
             raise DraftDomain(
-                f"the domain of {', '.join(map(repr, drafts))} was read off the data and nobody confirmed it; "
-                "replace it by what is publicly known, then delete the line `draft = true` in columns.toml."
+                f"the domain of {', '.join(map(repr, drafts))} was read off the data and nobody confirmed it; replace "
+                "it by what is publicly known and delete the line `draft = true` in columns.toml, or take all domains "
+                "as they are: in Python draft.confirmed(), with `colonnade init` the option --yes."
             )
 
     @cached_property
@@ -541,7 +546,8 @@ class Columns(Mapping[str, Column]):
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise SourceError(f"{path} cannot be read ({error}); give the path of a columns.toml in UTF-8.") from error
+            why = getattr(error, "strerror", None) or error
+            raise SourceError(f"{path} cannot be read ({why}); give the path of a columns.toml in UTF-8.") from error
         return cls.from_toml_text(text, where=str(path))
 
 

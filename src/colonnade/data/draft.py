@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from colonnade.data.encoding import MARKERS, normal_text, quoted_text
 from colonnade.data.keys import key_name, no_key, read_keys, with_key
 from colonnade.data.sources import Source, open_source
 from colonnade.data.summary import Summary
-from colonnade.errors import ColonnadeError, EmptyParty, KeyProblem
+from colonnade.errors import BadArguments, ColonnadeError, EmptyParty, KeyProblem
 from colonnade.formatting import counted, number, share, with_unit
 from colonnade.view.blocks import Block, Figure, Figures, Heading, Section, Table, Text, View
 from colonnade.view.render import Viewed
@@ -224,12 +225,12 @@ SAID_YES = (
 )
 
 
-def draft(frames: Mapping[str, Any] | pd.DataFrame, *, key: str | Sequence[str]) -> Draft:
+def draft(frames: Mapping[str, Any] | pd.DataFrame | str | Path, *, key: str | Sequence[str]) -> Draft:
     """Draft the declaration of all columns of one or several parties' tables.
 
     Parameters
     ----------
-    frames : {party: DataFrame, path, or source}, or one data frame.
+    frames : {party: DataFrame, path, or source}, or one data frame or path.
     key : the column, or columns, that identify a record.
 
     Returns
@@ -244,6 +245,13 @@ def draft(frames: Mapping[str, Any] | pd.DataFrame, *, key: str | Sequence[str])
     >>> list(co.draft({"clinic": table}, key="id").columns)
     ['age', 'town']
     """
+    if isinstance(frames, str | Path):
+        frames = {Path(frames).stem: frames}
+    if not isinstance(frames, Mapping | pd.DataFrame):
+        raise BadArguments(
+            'draft takes a dict {party: data frame, path or source}, such as {"bank": bank, "clinic": clinic}, or one'
+            f" of them, not {type(frames).__name__}."
+        )
     tables = {"table": frames} if isinstance(frames, pd.DataFrame) else dict(frames)
     drafted: list[DraftedTable] = []
     findings: list[Finding] = []

@@ -69,7 +69,7 @@ def check_keys(keys: NDArray[Any], missing: int, *, where: str) -> None:
 
 def no_key(where: str, key: str, names: Sequence[str]) -> KeyProblem:
     """Names in quotes, since blanks at the end of a name are seen in no other way."""
-    return KeyProblem(f"{where} has no key column {key!r}; it has {', '.join(map(repr, names))}.")
+    return KeyProblem(f"{where} has no key column {key!r}; it has {', '.join(map(repr, names)) or 'no column at all'}.")
 
 
 def key_type(keys: NDArray[Any]) -> str:

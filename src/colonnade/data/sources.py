@@ -538,6 +538,8 @@ def _frame(table: Any) -> pd.DataFrame:
 def _reading(description: str) -> Iterator[None]:
     try:
         yield
+    except FileNotFoundError:
+        raise _unreadable(description, "there is no such file") from None
     except (OSError, pa.ArrowException, UnicodeError, LookupError, csv.Error) as error:
         raise _unreadable(description, str(error)) from None
 

@@ -51,7 +51,12 @@ def read_toml(path: Path, *, guide: str = "network") -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SchemaError(f"{path} cannot be read ({error}); `colonnade docs {guide}` has an example.") from error
+        raise SchemaError(f"{path} cannot be read ({_why(error)}); `colonnade docs {guide}` has an example.") from error
+
+
+def _why(error: Exception) -> str:
+    """Without the number and the name of an error of the file system."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def checked_toml(kind: type[T], path: Path, *, guide: str = "network") -> T:
@@ -141,6 +146,21 @@ class Spec(_Agreed):
     columns: Columns | str | Path
     organisations: Mapping[str, str] = field(default_factory=dict)
     home: Path | str | None = None
+
+    @classmethod
+    def stated(cls, **given: Any) -> Spec:
+        """What `Federation.local` is given, each option checked by its type as in a federation.toml."""
+        if not isinstance(given["blocks"], Mapping):
+            raise BadArguments(
+                'the tables are a dict {party: data frame, path or source}, such as {"bank": bank, "clinic": clinic},'
+                f" not {type(given['blocks']).__name__}."
+            )
+        if not isinstance(given["columns"], Columns | str | Path):
+            raise BadArguments(
+                "columns is a Columns or the path of a columns.toml, such as"
+                f" colonnade.draft(tables, key=...).confirmed(), not {type(given['columns']).__name__}."
+            )
+        return record(cls, given, "Federation.local")
 
     @classmethod
     def from_toml(cls, path: Path) -> tuple[Spec, Path]:

@@ -115,6 +115,7 @@ class Federation(Viewed):
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._allowed: tuple[str, ...] = ()
         self._greeted = False
+        self._closed = False
 
     def __repr__(self) -> str:
         held = ", ".join(f"{party} ({len(columns)})" for party, columns in self.facts.columns.items())
@@ -174,17 +175,17 @@ class Federation(Viewed):
         Keys are joined in the clear: its operator sees all keys, and owns all blocks anyway. Without
         `home`, ledgers last as long as this object; give a folder to keep them.
         """
-        spec = Spec(
+        spec = Spec.stated(
             blocks=blocks,
-            key=key if isinstance(key, str) else tuple(key),
+            key=key,
             columns=columns,
             organisations=organisations or {},
             holder=holder,
             coordinator=coordinator,
-            committee=committee if committee is None or committee == "pair" else tuple(committee),
+            committee=committee,
             threshold=threshold,
             colluders=colluders,
-            allow=tuple(allow),
+            allow=allow,
             budget=budget,
             approve=approve,
             seed=seed,
@@ -192,8 +193,8 @@ class Federation(Viewed):
             home=home,
             transport=transport,
             timeout=timeout,
-            ignore=tuple(ignore),
-            packages=CATALOGUE.optional if packages is None else tuple(packages),
+            ignore=ignore,
+            packages=CATALOGUE.optional if packages is None else packages,
         )
         return cls.from_spec(spec, runs=runs)
 
@@ -290,12 +291,17 @@ class Federation(Viewed):
 
     def close(self) -> None:
         """End the transport; without `runs`, the run folders go too."""
+        self._closed = True
         self.transport.close()
         if self._scratch is not None:
             self._scratch.cleanup()
 
     def handshake(self) -> None:
         """Every party is there, runs the same version, and has pinned the same roster and facts."""
+        if self._closed:
+            raise RunError(
+                "this federation is closed; open it again, and run jobs before it closes (inside its `with`)."
+            )
         if self._greeted:
             return
         # On the network, each party must still have the ledger that it had at its newest run (see `recovery`).
@@ -328,6 +334,8 @@ class Federation(Viewed):
 
     def plan(self, method: Method[Any]) -> Plan:
         """All costs and messages of a method, before any data is touched. `run` takes the plan that was read."""
+        if not isinstance(method, Method):
+            raise BadArguments(f"{method!r} is no method with its options; write colonnade.Describe(epsilon=1.0), say.")
         self.facts.confirmed()
         check_installed(method.needed(), method.name)
         return method.plan(self.facts, self.roster)

@@ -33,6 +33,9 @@ def set_up(spec: Spec, home: Path, *, aligned: bool = True) -> tuple[Transport, 
     columns = spec.columns if isinstance(spec.columns, Columns) else Columns.from_toml(spec.columns)
     if not spec.blocks:
         raise SchemaError("a federation needs at least one party; give its block.")
+    for party in spec.organisations:
+        if party not in spec.blocks:
+            raise RosterError(f"organisations names {party!r}; the parties are {', '.join(spec.blocks)}.")
     blocks = {
         party: Block.open(party, source, key=spec.key, columns=columns, ignore=spec.ignore)
         for party, source in spec.blocks.items()

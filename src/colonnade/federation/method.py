@@ -7,16 +7,17 @@ every reader of the catalogue: the plan, the verb, the console's sentence, the r
 
 from __future__ import annotations
 
+import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 import numpy as np
 
 from colonnade.codec import plain, words
-from colonnade.errors import ColonnadeError, NotEstimable
+from colonnade.errors import BadArguments, ColonnadeError, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.options import Declared, Options
@@ -189,6 +190,11 @@ class Method(Options, ABC, Generic[R]):
     def fit(self, federation: Federation, *, sure: bool = False) -> R:
         """Run it; the run folder is in `federation.runs`. A plan that says "This will not work" is run only if you are
         `sure`: else its sentence is raised, and nothing is spent."""
+        if not hasattr(federation, "run"):
+            raise BadArguments(
+                f"fit takes a federation, not {type(federation).__name__}; make one with"
+                " colonnade.Federation.local(tables, key=..., columns=...)."
+            )
         result: R = federation.run(self, sure=sure)[0]
         return result
 
@@ -197,6 +203,7 @@ class Method(Options, ABC, Generic[R]):
 def method_class(cls: C) -> C:
     """Make a class of options a dataclass, and write its options into its docstring, for `help` and the API page."""
     decorated: Any = dataclass(kw_only=True)(cls)
+    decorated.__init__ = _by_name(decorated.__init__)
     text = inspect.getdoc(cls) or ""
     before, heading, after = text.partition("\nReturns\n---")
     decorated.__signature__ = inspect.Signature(
@@ -207,6 +214,20 @@ def method_class(cls: C) -> C:
     )
     decorated.__doc__ = f"{before.rstrip()}\n\n{parameters(decorated)}\n{heading}{after}"
     return decorated  # type: ignore[no-any-return]
+
+
+def _by_name(init: Callable[..., None]) -> Callable[..., None]:
+    """The constructor, which refuses what it does not know in a sentence of ours, and not in one about itself."""
+
+    @functools.wraps(init)
+    def checked(self: Options, *values: Any, **options: Any) -> None:
+        kind = type(self)
+        if values:
+            first = next(iter(kind.declared()))
+            raise BadArguments(f"{kind.__name__} takes its options by name; write {kind.__name__}({first}=...).")
+        init(self, **kind.stated(options))
+
+    return checked
 
 
 def _default(declared: Declared) -> Any:

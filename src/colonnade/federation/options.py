@@ -175,11 +175,16 @@ class Options:
         """From data, with defaults for what is not stated; what is unknown or lacking is refused by name."""
         if not isinstance(options, Mapping):
             raise BadArguments(f"the options of {cls.__name__} are a table, not {options!r}.")
+        return cls(**cls.stated(options))
+
+    @classmethod
+    def stated(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """These options, if all of them are known and none is lacking."""
         cls._known(options)
         for name, declared in cls.declared().items():
             if declared.default is MISSING and name not in options:
                 raise BadArguments(f"{cls.__name__} needs the option {name!r}; add it.")
-        return cls(**options)
+        return options
 
     def reads(self) -> tuple[str, ...] | None:
         """The columns that the options say the job reads; None: it leaves the choice open, and may read all."""

@@ -146,6 +146,11 @@ class Roster:
                 f" {'two institutions alone' if alone else 'parties in pairs'} cannot;"
                 f" {instead and f'choose {instead}, or '}{holders}"
             )
+        if not self.committee and self.threshold > 1:
+            raise TooFewHolders(
+                f"threshold = {self.threshold} needs {2 * self.threshold + 1} share holders of as many organisations;"
+                " take a lower threshold or add parties."
+            )
         if not self.committee:
             raise TooFewHolders(
                 "this statistic needs at least three share holders of three organisations; add an independent holder to"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from colonnade.codec import nearest
 from colonnade.federation.catalogue import CATALOGUE
 
 
@@ -19,7 +20,7 @@ def __getattr__(name: str) -> Any:
     """Classes load when first used."""
     module = _public().get(name)
     if module is None:
-        raise AttributeError(f"module 'colonnade.papers' has no attribute {name!r}")
+        raise AttributeError(f"module 'colonnade.papers' has no attribute {name!r}.{nearest(name, _public())}")
     return getattr(importlib.import_module(module), name)
 
 

@@ -230,6 +230,13 @@ class Ledger(Viewed):
             return
         total = against(self.budget, self.costs(since=self.budget.since(now)), wanted)
         if total.epsilon > self.budget.epsilon * (1 + 1e-9):
+            if math.isinf(total.epsilon):
+                why = "is too small for what this job would release"
+                raise BudgetExceeded(
+                    f"the budget's delta, {self.budget.delta:.3g}, {why}; state one that is larger than those of all"
+                    " its jobs together (delta = 1e-5, say).",
+                    disclosed=f"the delta of its budget {why}; ask its operator for a larger one.",
+                )
             spent = against(self.budget, self.costs(since=self.budget.since(now)), [])
             left = max(self.budget.epsilon - spent.epsilon, 0.0)
             raise BudgetExceeded(

@@ -115,6 +115,10 @@ class Polynomial:
                     raise BadArguments(f"a coefficient must be a number, not {coefficient!r}.")
                 if not math.isfinite(coefficient):
                     raise BadArguments(f"a coefficient must be finite, not {coefficient!r}.")
+                if not isinstance(exponents, Mapping):
+                    raise BadArguments(
+                        f'a monomial is (coefficient, {{"age": 2}}), and its powers are no {exponents!r}.'
+                    )
                 if any(isinstance(e, bool) or not isinstance(e, int) or e < 0 for e in exponents.values()):
                     raise BadArguments(f"exponents must be integers of at least 0, not {dict(exponents)!r}.")
                 key = tuple(sorted((str(name), e) for name, e in exponents.items() if e))

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from colonnade.data.column import Column, Columns
-from colonnade.errors import BadArguments, NotEstimable
+from colonnade.errors import BadArguments, DomainError, NotEstimable
 
 if TYPE_CHECKING:
     from colonnade.synthesis.table import Redrawn, Sampler
@@ -58,6 +58,8 @@ class Condition:
 
 def conditions(columns: Columns, where: Mapping[str, Any]) -> dict[str, Condition]:
     """From `where={"sex": "male", "region": ["north", "east"], "age": (30, 40), "children": 2}`."""
+    if not isinstance(where, Mapping):
+        raise BadArguments(f'where is a dict such as {{"region": "north", "age": (30, 40)}}, not {where!r}.')
     return {name: _condition(columns[name], stated) for name, stated in where.items()}
 
 
@@ -76,7 +78,11 @@ def _condition(column: Column, stated: Any) -> Condition:
 
 
 def _encoded(column: Column, values: Sequence[Any]) -> NDArray[Any]:
-    codes: NDArray[Any] = column.encode(pd.Series(list(values)))
+    try:
+        codes: NDArray[Any] = column.encode(pd.Series(list(values)))
+    except DomainError as error:
+        domain = ", ".join(map(repr, column.categories)) if column.categories else f"{column.lower} to {column.upper}"
+        raise DomainError(f"where[{column.name!r}] must lie in the domain, {domain}; it is {values!r}.") from error
     if pd.isna(np.asarray(codes, dtype=np.float64)).any() or (column.discrete and (codes < 0).any()):
         raise BadArguments(f"where[{column.name!r}] cannot be an empty cell; leave it out.")
     return codes
