@@ -118,7 +118,7 @@ def study(family: Family, cell: Cell, repetitions: int) -> tuple[Outcome, Outcom
         records = responding(family, cell.design, rng)
         present = presence(cell, records, rng)
         own = np.column_stack([records.own, records.response])
-        fitted = complete_weights(own, records.own.shape[1], present)
+        fitted = complete_weights(own, records.own.shape[1], present, family=family)
         try:
             own_estimate = estimate(family, records, fitted)
             other = estimate(family, records, equal_weights(present))

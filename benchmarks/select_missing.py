@@ -145,14 +145,15 @@ def estimates(family: Family, how: str, seed: int) -> tuple[dict[str, Array], Ar
     odds = 0.85 + STRENGTH * PRESENCE[how](x, (y - y.mean()) / y.std())
     present = rng.random((N, 3)) < expit(odds)[:, None]
     complete, own = present.all(axis=1), np.column_stack([x[:, :OWN], y])
-    weights = complete_weights(own, OWN, present, conditional=True).weights[complete]
+    weights = complete_weights(own, OWN, present, family=family, conditional=True).weights[complete]
     weighed = by_rounds(family, x[complete], y[complete], weights)
+    weighed_for_all = complete_weights(own, OWN, present, family=family)
     return {
         "nothing missing": by_rounds(family, x, y, np.ones(N)),
         "complete cases": by_rounds(family, x[complete], y[complete], np.ones(int(complete.sum()))),
         "default": by_em(x, y, present) if family == "gaussian" else weighed,
         **({"newton, weighed": weighed} if family == "gaussian" else {}),
-        **({} if family == "gaussian" else {"wald": by_wald(family, x, y, complete_weights(own, OWN, present))}),
+        **({} if family == "gaussian" else {"wald": by_wald(family, x, y, weighed_for_all)}),
     }, truth
 
 

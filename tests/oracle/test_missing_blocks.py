@@ -111,7 +111,7 @@ def test_by_default_rounds_weigh_complete_records(tmp_path: Path) -> None:
     assert "x1" in alone.support
     complete = there["bank"] & there["clinic"]
     own, present = table[["x0", "x1"]].assign(y=event), np.column_stack([there["bank"], there["clinic"]])
-    fitted = complete_weights(own.to_numpy(float), 2, present, conditional=True)
+    fitted = complete_weights(own.to_numpy(float), 2, present, family="binomial", conditional=True)
     v = fitted.weights[complete] / fitted.weights.sum()
     x, y = table.loc[complete, list(names)].to_numpy(), event[complete]
     scale = x.std(axis=0)

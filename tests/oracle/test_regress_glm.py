@@ -128,7 +128,7 @@ def test_with_missing_blocks_it_is_the_weighted_fit_of_pooled_records(
     held = numbers(frame)[there["court"]]
     present = np.column_stack([there["bank"], there["tax"]])[there["court"]]
     own = np.column_stack([held["u"] / 9, 2 * held["sued"] - 1])  # as features
-    fitted = complete_weights(own, 1, present)
+    fitted = complete_weights(own, 1, present, family="binomial")
     used = present.all(axis=1)
     design, y = sm.add_constant(held[NAMES]).to_numpy()[used], held["sued"].to_numpy()[used]
     weights = fitted.weights[used]

@@ -66,7 +66,7 @@ WEIGHT = 2**14
 LARGEST_WEIGHT = 64
 SCORE = 2**10
 """Integer steps of a presence score of mean square 1."""
-LARGEST_SCORE = 64
+LARGEST_SCORE = 1024
 QUARTERS = 4
 """The range of a party's part of the predictor is told in steps of 1 / QUARTERS."""
 MAXIMUM_OTHERS = 8
@@ -839,7 +839,7 @@ def presence_weights(
     and what the coordinator is told of them."""
     fitted = equal_weights(present)
     if weighting != "equal":
-        fitted = complete_weights(own, response, present, conditional=weighting == "conditional")
+        fitted = complete_weights(own, response, present, family=family, conditional=weighting == "conditional")
     complete = fitted.weights > 0
     event = own[complete, response] > (0 if family == "binomial" else -1 + 1e-9)
     fewest = min(int(event.sum()), int((~event).sum())) if family == "binomial" else int(event.sum())

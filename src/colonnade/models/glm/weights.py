@@ -8,6 +8,19 @@ each factor a logit on bounded functions h of w (`models.linear.propensity`), fi
 before it. A complete record gets the weight P(all) / P(all | w), capped. Estimating the logits moves an estimate by
 what their scores g = (R_a - pi_a) h, over the records that have the blocks before a, explain of a record's influence:
 so they are kept, as orthonormal columns, and what they explain is taken off (Robins, Rotnitzky and Zhao 1994).
+
+Of a binary response the weights are then calibrated. Where few records of a kind are complete, each stands for many,
+and what it happens to say moves the estimate far: errors are large, skewed, and seem small where none was drawn.
+The holder knows y and its covariates t = (1, z) of all its records, and with the least squares m of y on t also
+
+    h = (y - m) t,
+
+about the part of a record's score that its own columns tell. The weights v are multiplied by exp(b'h), b such that
+
+    sum v h / sum v = mean of h over all records           (raking: Deville and Sarndal 1992),
+
+so that what own columns tell of the score is that of all records, and only what they do not tell is left to complete
+ones (Breslow and others 2009). What h explains of a record's influence is taken off as what (v / P(all) - 1) h does.
 """
 
 from __future__ import annotations
@@ -16,8 +29,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
-from colonnade.models.linear.propensity import CAP, fitted_logit, logit_probability, own_terms
+from colonnade.models.linear.propensity import CAP, fitted_logit, logit_probability, own_terms, rare, winsorised
 from colonnade.statistics.gaussian_em import Matrix, Vector
 
 PROJECTED = 48
@@ -25,13 +39,24 @@ PROJECTED = 48
 large, never too small."""
 
 
+CALIBRATED = PROJECTED // 2
+"""Columns h at most, those of the holder's first columns."""
+RECORDS_EACH = 20
+"""Complete records for each column h."""
+TOLERANCE = 1e-4
+"""Standard deviations of h by which a sum may miss its target for each unit of b: it keeps b finite where no weights
+meet the target."""
+NEWTON_STEPS = 50
+
+
 @dataclass(frozen=True, eq=False)
 class CompleteWeights:
     """`weights` are zero for a record that lacks a block and 1 on average for the others; `scores` has orthonormal
-    columns."""
+    columns; `slopes` are mu' of a record as far as its response tells it."""
 
     weights: Vector
     scores: Matrix
+    slopes: Vector
     capped: int
     """Records with a weight above the cap."""
     unlikely: int
@@ -53,9 +78,11 @@ class CompleteWeights:
 
         A fit with p coefficients takes p v_i / sum v of the variance of record i's residual on average over its
         columns (its leverage), and a projection on scores with leverage l_i explains l_i of it by chance. With equal
-        weights and nothing missing the square is n / (n - p), as in HC1; with unequal ones it grows as in HC3.
+        weights and nothing missing the square is n / (n - p), as in HC1; with unequal ones it grows as in HC3. Of a
+        count v_i mu_i takes the place of v_i.
         """
-        share = np.minimum(coefficients * self.weights / max(float(self.weights.sum()), 1e-300), 0.5)
+        told = self.weights * self.slopes
+        share = np.minimum(coefficients * told / max(float(told.sum()), 1e-300), 0.5)
         first = max(1 - coefficients / max(self.complete, 1), 0.5)
         leverage = np.einsum("ij,ij->i", self.scores, self.scores)
         return np.asarray(np.sqrt((1 + leverage) * first) / (1 - share))
@@ -64,17 +91,24 @@ class CompleteWeights:
 def equal_weights(present: NDArray[np.bool_]) -> CompleteWeights:
     """1 for a complete record: right if records are missing completely at random."""
     complete = np.asarray(present.all(axis=1), dtype=np.float64)
-    return CompleteWeights(complete, np.zeros((len(present), 0)), 0, 0, 0)
+    return CompleteWeights(complete, np.zeros((len(present), 0)), np.ones(len(present)), 0, 0, 0)
 
 
 def complete_weights(
-    own: Matrix, response: int, present: NDArray[np.bool_], *, cap: float = CAP, conditional: bool = False
+    own: Matrix,
+    response: int,
+    present: NDArray[np.bool_],
+    *,
+    family: str,
+    cap: float = CAP,
+    conditional: bool = False,
 ) -> CompleteWeights:
     """From the holder's columns (record, column), the place of the response, and the mask (record, other party).
 
     `conditional`: with P(all | covariates of the holder) in place of P(all). Complete records then stand for others
     with the same covariates, which is all that a right model of the response given all covariates needs, and what
-    presence owes to the covariates alone makes no weight. The scores of presence are those of the other weights.
+    presence owes to the covariates alone makes no weight. The scores of presence are those of the other weights. They
+    are not calibrated.
     """
     if present.all() or not present.all(axis=1).any():
         return equal_weights(present)
@@ -90,9 +124,15 @@ def complete_weights(
     unlikely = probability < average / 5
     capped = weights > cap
     weights = np.minimum(weights, cap)
+    weights *= complete.sum() / weights.sum()
+    if family == "binomial" and not conditional:
+        balanced = _told_scores(own, response)[:, : min(CALIBRATED, int(complete.sum()) // RECORDS_EACH)]
+        weights = _raked(weights, balanced)
+        scores = np.column_stack([(weights / complete.mean() - 1)[:, None] * balanced, scores])
     return CompleteWeights(
-        weights * (complete.sum() / weights.sum()),
+        weights,
         _orthonormal(scores),
+        _told_slopes(own[:, response]) if family == "poisson" else np.ones(len(own)),
         int(capped.sum()),
         int(unlikely.sum()),
         merged,
@@ -114,6 +154,52 @@ def _chances(terms: Matrix, present: NDArray[np.bool_]) -> tuple[Vector, Matrix]
             probability = probability * chance
         before = before & mask
     return probability, np.stack(scores, axis=2).reshape(n, -1)
+
+
+def _told_scores(own: Matrix, response: int) -> Matrix:
+    """h, in standard deviations: of the intercept first, then of each covariate that varies enough, bounded."""
+    covariates = np.column_stack(
+        [np.ones(len(own)), *(winsorised(column) for place, column in enumerate(own.T) if place != response)]
+    )
+    covariates = covariates[:, [True, *(not rare(column) for column in covariates.T[1:])]]
+    left = own[:, response] - covariates @ np.linalg.lstsq(covariates, own[:, response], rcond=None)[0]
+    told = left[:, None] * covariates
+    return np.asarray((told - told.mean(axis=0)) / np.maximum(told.std(axis=0), 1e-300))
+
+
+def _raked(weights: Vector, balanced: Matrix) -> Vector:
+    """`weights` times exp(b'h), with their sum, so that the weighted means of h are zero: Newton's method for the
+    convex log sum v exp(b'h) + TOLERANCE b'b / 2, whose slope they are."""
+    used = weights > 0
+    columns, start = balanced[used], weights[used] / weights.sum()
+    tilt = np.zeros(columns.shape[1])
+
+    def value(trial: Vector) -> float:
+        return float(logsumexp(columns @ trial, b=start) + TOLERANCE / 2 * trial @ trial)
+
+    reached = value(tilt)
+    for _ in range(NEWTON_STEPS):
+        share = start * np.exp(columns @ tilt - logsumexp(columns @ tilt, b=start))
+        mean = share @ columns
+        slope = mean + TOLERANCE * tilt
+        curvature = (columns * share[:, None]).T @ columns - np.outer(mean, mean) + TOLERANCE * np.eye(len(tilt))
+        step = -np.linalg.solve(curvature, slope)
+        gain = -float(slope @ step)
+        if gain < 1e-12:
+            break
+        while (after := value(tilt + step)) > reached and gain > 1e-14:
+            step, gain = step / 2, gain / 2
+        tilt, reached = tilt + step, after
+    raked = np.zeros(len(weights))
+    raked[used] = weights.sum() * start * np.exp(columns @ tilt - logsumexp(columns @ tilt, b=start))
+    return raked
+
+
+def _told_slopes(counts: Vector) -> Vector:
+    """Up to a factor: halfway between a count (above the least) and the average of all. Of a count mu' is mu, which the
+    holder does not know; records with large means, which lead a fit, have large counts."""
+    above = counts - counts.min()
+    return np.asarray(above + above.mean())
 
 
 def _orthonormal(columns: Matrix) -> Matrix:

@@ -94,7 +94,7 @@ def own_terms(own: Matrix, response: int) -> tuple[Matrix, int]:
     A column of two values enters as it is; one of more as its winsorised value, the square of that and its rank, which
     tells values apart where they are dense. Each enters again times the response, and within classes of the response.
     """
-    value = _winsorised(own[:, response])
+    value = winsorised(own[:, response])
     edges = np.unique(np.quantile(own[:, response], np.arange(1, CLASSES) / CLASSES))
     label = np.searchsorted(edges, own[:, response])
     classes = [(label == number).astype(np.float64) for number in range(1, len(edges) + 1)]
@@ -104,13 +104,13 @@ def own_terms(own: Matrix, response: int) -> tuple[Matrix, int]:
         low, high = column.min(), column.max()
         if place == response or low == high:
             continue
+        if rare(column):
+            merged += 1
+            continue
         if np.isin(column, (low, high)).all():
-            if min(np.mean(column == low), np.mean(column == high)) < RARE:
-                merged += 1
-                continue
             term = column
         else:
-            term = _winsorised(column)
+            term = winsorised(column)
             terms += [term**2, _rank(column)]
         terms += [term, term * value, *(term * own_class for own_class in classes)]
     joined = np.column_stack(terms)
@@ -118,7 +118,14 @@ def own_terms(own: Matrix, response: int) -> tuple[Matrix, int]:
     return (joined - joined.mean(axis=0)) / joined.std(axis=0), merged
 
 
-def _winsorised(values: Vector) -> Vector:
+def rare(column: Vector) -> bool:
+    """Whether a column has two values, one of them in too few records, or does not vary."""
+    low, high = column.min(), column.max()
+    two = np.isin(column, (low, high)).all()
+    return bool(two and (low == high or min(np.mean(column == low), np.mean(column == high)) < RARE))
+
+
+def winsorised(values: Vector) -> Vector:
     return np.asarray(np.clip((values - values.mean()) / max(float(values.std()), 1e-300), -WINSORISED, WINSORISED))
 
 
