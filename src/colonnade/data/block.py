@@ -7,7 +7,7 @@ a refusal inside a private step would itself be a message about a person's data.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from colonnade.data.column import Columns
 from colonnade.data.encoding import Faults, quoted_text
 from colonnade.data.keys import check_keys, join_keys, key_name, no_key, read_keys, with_key
 from colonnade.data.one_row import OneRow, with_one_row
-from colonnade.data.sources import Source, Typed, chunk_rows, is_date_type, open_source, without
+from colonnade.data.sources import Dated, Source, Typed, chunk_rows, is_date_type, open_source, without
 from colonnade.errors import (
     DomainError,
     DuplicateColumn,
@@ -30,6 +30,18 @@ from colonnade.errors import (
     SourceError,
     UnknownColumn,
 )
+
+
+MOST_HELD = 1 << 24
+"""Bytes of a block that stays in memory as it was read when it was loaded."""
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Encoded columns of a whole block, and the state of the file that they were read from."""
+
+    state: Hashable
+    columns: Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,6 +55,8 @@ class Block:
     keys: NDArray[Any]
     notes: tuple[str, ...] = ()
     """What the columns' own rules have put right, cells counted: for this party's log."""
+    held: Held | None = None
+    """Of a small file: reading takes longer than most that is computed of it."""
 
     @property
     def n_records(self) -> int:
@@ -83,12 +97,19 @@ class Block:
         parts: list[NDArray[Any]] = []
         missing, records = 0, 0
         faults = {name: Faults() for name in own}
+        state = source.state() if isinstance(source, Dated) else None  # before it is read
+        held: dict[str, list[NDArray[Any]]] = {name: [] for name in own}
         for frame in source.chunks([key, *own], rows=rows or chunk_rows(1 + len(own))):
             part, keyless = read_keys(frame[key], where=where)
             parts.append(part)
             missing, records = missing + keyless, records + len(frame)
+            if state is None or 8 * records * len(own) > MOST_HELD:
+                held.clear()
             for name, column in own.items():
-                faults[name] += column.read(frame[name])[1]
+                values, read_faults = column.read(frame[name])
+                faults[name] += read_faults
+                if held:
+                    held[name].append(values)
         if records == 0:
             raise EmptyParty(f"party {party!r}: {source.description} has no records; load at least one.")
         keys = join_keys(parts, where=where)
@@ -98,7 +119,8 @@ class Block:
             faults[name] += rows_faults
         _refuse_faults(party, own, faults)
         notes = tuple(note for name, column in own.items() for note in column.notes(faults[name]))
-        return cls(party, key, own, source, keys, notes)
+        whole = {name: _frozen(np.concatenate(read)) for name, read in held.items()}
+        return cls(party, key, own, source, keys, notes, Held(state, whole) if whole else None)
 
     def chunks(
         self, names: Sequence[str] | None = None, *, rows: int | None = None
@@ -110,12 +132,17 @@ class Block:
         would be taken for another record's.
         """
         wanted = self.columns if names is None else self.columns.select(names)
-        start = 0
-        for frame in self.source.chunks([self.key, *wanted], rows=rows or chunk_rows(1 + len(wanted))):
+        size, start = rows or chunk_rows(1 + len(wanted)), 0
+        if self.held is not None and isinstance(self.source, Dated) and self.source.state() == self.held.state:
+            for start in range(0, self.n_records, size):
+                cut = slice(start, min(start + size, self.n_records))
+                yield cut, {name: self.held.columns[name][cut] for name in wanted}
+            return
+        for frame in self.source.chunks([self.key, *wanted], rows=size):
             cut = slice(start, start + len(frame))
             if not self._same_records(frame[self.key], cut):
                 raise self.changed()
-            yield cut, {name: column.clipped(frame[name]) for name, column in wanted.items()}
+            yield cut, {name: _frozen(column.clipped(frame[name])) for name, column in wanted.items()}
             start = cut.stop
         if start != self.n_records:
             raise self.changed()
@@ -158,6 +185,12 @@ class Block:
             f"party {self.party!r}: {self.source.description} no longer gives the records that were loaded, in that "
             "order; load the block again, and end a query with ORDER BY."
         )
+
+
+def _frozen(values: NDArray[Any]) -> NDArray[Any]:
+    """Not to be written to, since others may be given the same."""
+    values.flags.writeable = False
+    return values
 
 
 def _own_columns(party: str, source: Source, *, key: str, columns: Columns) -> Columns:

@@ -10,7 +10,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -77,6 +77,15 @@ class Typed(Protocol):
 
 
 @runtime_checkable
+class Dated(Protocol):
+    """A source that can tell without being read whether it is still what it was."""
+
+    def state(self) -> Hashable | None:
+        """Another one after every change; None if it cannot be told."""
+        ...
+
+
+@runtime_checkable
 class Divisible(Protocol):
     """A source that others can read in pieces, each by itself."""
 
@@ -130,6 +139,9 @@ class CSVSource:
         self._separator, self._encoding = separator, encoding
         self.description = f"the CSV file {self._path}"
 
+    def state(self) -> Hashable | None:
+        return _file_state(self._path)
+
     def _block_bytes(self) -> int:
         """Arrow reads 32 blocks ahead, and a row must fit into one: the header tells how long a row may be."""
         with pa.input_stream(str(self._path)) as file, io.BufferedReader(file) as buffered:
@@ -181,6 +193,9 @@ class ParquetSource:
         self._path = Path(path)
         self._groups = None if groups is None else list(groups)
         self.description = f"the Parquet {'folder' if self._path.is_dir() else 'file'} {self._path}"
+
+    def state(self) -> Hashable | None:
+        return _file_state(self._path) if self._groups is None else None
 
     def _files(self) -> list[Path]:
         if not self._path.is_dir():
@@ -234,6 +249,15 @@ class ParquetSource:
                     part.append(group)
                 if part:
                     yield sum(sizes[member] for member in part), ParquetSource(path.absolute(), groups=part)
+
+
+def _file_state(path: Path) -> Hashable | None:
+    """Of one file: a folder may be cut into other chunks than its rows in one piece would be."""
+    try:
+        known = path.stat()
+    except OSError:
+        return None
+    return None if path.is_dir() else (known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns)
 
 
 def _group_sizes(path: Path) -> list[int]:
@@ -324,6 +348,9 @@ class DerivedSource:
     def unfit(self) -> dict[str, str]:
         return self.source.unfit() if isinstance(self.source, Typed) else {}
 
+    def state(self) -> Hashable | None:
+        return self.source.state() if isinstance(self.source, Dated) else None
+
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
         return self.source.chunks(names, rows=rows)
 
@@ -366,6 +393,9 @@ class Requiring(DerivedSource):
     def __init__(self, source: Source, names: Sequence[str]) -> None:
         super().__init__(source)
         self._required = tuple(names)
+
+    def state(self) -> None:
+        """Its chunks are shorter than those of the same rows in one piece."""
 
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
         asked = list(dict.fromkeys([*names, *self._required]))

@@ -59,12 +59,21 @@ class StoredReply:
     """None after the job was closed: only the hash is left."""
 
 
+@dataclass(frozen=True)
+class _Names:
+    rollbacks: int
+    kept: set[str]
+    sent: set[tuple[str, str]]
+
+
 class Store:
     """Tables beside the ledger and the transcript, in the same database."""
 
     def __init__(self, database: Database, spool: Path) -> None:
         self.database = database
         self._spool = spool
+        self._names: dict[str, _Names] = {}
+        """{job: what is under way here}; a step asks for many names, and most are not there."""
         with database.transaction():
             database.execute(
                 "CREATE TABLE IF NOT EXISTS jobs (job TEXT PRIMARY KEY, proposal TEXT NOT NULL, content BLOB NOT NULL,"
@@ -160,6 +169,7 @@ class Store:
         """`cached`: whether it is likely to be read again while this process lives."""
         hashed, inline = self._put(wire.encode(value), cached=cached)
         self.database.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", (job, name, hashed, inline))
+        self._named(job).kept.add(name)
 
     def recall(self, job: str, name: str) -> Any:
         rows = self.database.execute("SELECT hash, inline FROM kept WHERE job = ? AND name = ?", (job, name))
@@ -168,7 +178,7 @@ class Store:
         return wire.decode(self._fetch(*rows[0]))
 
     def keeps(self, job: str, name: str) -> bool:
-        return bool(self.database.execute("SELECT 1 FROM kept WHERE job = ? AND name = ?", (job, name)))
+        return name in self._named(job).kept
 
     # mail that was read
 
@@ -184,13 +194,23 @@ class Store:
 
     def sent(self, job: str, recipient: str, tag: str) -> bool:
         """Whether a request of this job that was answered sent something to this member under this tag."""
-        wanted = (job, recipient, tag)
-        return bool(self.database.execute("SELECT 1 FROM sent WHERE job = ? AND recipient = ? AND tag = ?", wanted))
+        return (recipient, tag) in self._named(job).sent
 
     def add_sent(self, job: str, messages: Iterable[tuple[str, str]]) -> None:
         """{(recipient, tag)} of one request."""
-        rows = [(job, recipient, tag) for recipient, tag in messages]
-        self.database.execute_each("INSERT INTO sent VALUES (?, ?, ?)", rows)
+        self._named(job).sent.update(messages := list(messages))
+        self.database.execute_each("INSERT INTO sent VALUES (?, ?, ?)", [(job, *message) for message in messages])
+
+    # names, in memory
+
+    def _named(self, job: str) -> _Names:
+        """Read once, and again after a transaction that failed: what it had added is not there."""
+        known = self._names.get(job)
+        if known is None or known.rollbacks != self.database.rollbacks:
+            kept = self.database.execute("SELECT name FROM kept WHERE job = ?", (job,))
+            sent = self.database.execute("SELECT recipient, tag FROM sent WHERE job = ?", (job,))
+            known = self._names[job] = _Names(self.database.rollbacks, {name for (name,) in kept}, set(sent))
+        return known
 
     # closing
 
@@ -252,6 +272,7 @@ class Store:
     def _forget(self, jobs: Sequence[str], state: JobState) -> None:
         with self.database.transaction():
             for job in jobs:
+                self._names.pop(job, None)
                 self.set_state(job, state)
                 self.database.execute("PRAGMA secure_delete = FAST")
                 self.database.execute("UPDATE replies SET inline = NULL WHERE job = ?", (job,))

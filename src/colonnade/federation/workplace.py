@@ -6,7 +6,6 @@ Nothing here leaves by itself. What a running step sends, keeps and has read is 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -228,9 +227,8 @@ class Workplace:
 
     def own_mail(self, tag: str) -> dict[str, Any]:
         """{this member: what it sent to itself under this tag in an earlier request}; empty if nothing."""
-        with contextlib.suppress(KeyError):
-            return {self.name: self.store.recall(self.job, f"mail to myself: {tag}")}
-        return {}
+        name = f"mail to myself: {tag}"
+        return {self.name: self.store.recall(self.job, name)} if self.store.keeps(self.job, name) else {}
 
     def keep(self, name: str, value: Any) -> None:
         """Remember a value for later steps of this job; it never leaves, and is deleted when the job closes."""
