@@ -31,7 +31,6 @@ from colonnade.errors import (
     UnknownColumn,
 )
 
-
 MOST_HELD = 1 << 24
 """Bytes of a block that stays in memory as it was read when it was loaded."""
 
