@@ -276,16 +276,8 @@ class Aligned(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "n": self.n,
-            "include": self.include,
-            "matcher": self.matcher,
-            "parties": list(self.parties),
-            "patterns": [{"parties": list(names), "count": count} for names, count in self.rows()],
-            "noise_sd": self.noise_sd,
-            "trusted_matcher": self.trusted_matcher,
-            "simulated": self.simulated,
-        }
+        patterns = [{"parties": list(names), "count": count} for names, count in self.rows()]
+        return {**plain(self), "patterns": patterns}
 
     @classmethod
     def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
