@@ -60,19 +60,13 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page, quick
 from benchmarks.draws_common import Values
+from benchmarks.influences_common import group_covariance, group_influences, group_moments
 from benchmarks.intervals_common import MECHANISMS, SHAPES, TABLES, Cell, Records, complete_records, presence
 from colonnade.errors import BadArguments
 from colonnade.models.linear.augmented import augmented_regression, own_coordinates, pair_coordinates
 from colonnade.models.linear.gaussian import regression
 from colonnade.models.linear.propensity import presence_weights
-from colonnade.models.linear.robust import (
-    GROUPS,
-    combined,
-    group_covariance,
-    group_influences,
-    group_moments,
-    influence_forms,
-)
+from colonnade.models.linear.robust import GROUPS, combined, influence_forms
 from colonnade.models.linear.validity import Selection, largest_difference, verdict
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 

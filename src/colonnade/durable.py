@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from colonnade.errors import ColonnadeError, CorruptRecord, SchemaError, StorageError
+from colonnade.errors import ColonnadeError, CorruptRecord, RunError, SchemaError, StorageError
 
 GENESIS = "0" * 64
 
@@ -101,6 +101,17 @@ def _only_for_the_owner(path: Path) -> None:
         mode = path.lstat().st_mode
         if mode & 0o077 and not stat.S_ISLNK(mode):
             path.chmod(stat.S_IMODE(mode) & 0o700)
+
+
+def json_object(path: Path, *, cure: str) -> dict[str, Any]:
+    """What this program has written there."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({error}); {cure}.") from error
+    if not isinstance(plain, dict):
+        raise RunError(f"{path} is not a JSON object; {cure}.")
+    return plain
 
 
 @contextlib.contextmanager

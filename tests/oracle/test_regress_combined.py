@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from benchmarks.influences_common import group_influences, group_moments
 from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
@@ -23,7 +24,7 @@ from colonnade.models.linear.gaussian import regression
 from colonnade.models.linear.propensity import presence_weights
 from colonnade.models.linear.regress import Regress
 from colonnade.models.linear.result import Regression
-from colonnade.models.linear.robust import group_influences, group_moments, influence_forms
+from colonnade.models.linear.robust import influence_forms
 from colonnade.models.linear.weighted import WEIGHT
 from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 from support.wages import blocks_missing_at_random, complete_blocks, federation, pooled, whole_table

@@ -11,14 +11,19 @@ import pytest
 from typer.testing import CliRunner
 
 from colonnade.audit.attack import as_expected, attacked, audit_method
+from colonnade.audit.claims import small_consortium
 from colonnade.audit.planted import NOTHING, Planted
+from colonnade.catalogue import CATALOGUE
 from colonnade.cli.main import app
 from colonnade.errors import BadArguments
+from support.plans import own_methods
 
 runner = CliRunner()
 
 
-@pytest.mark.parametrize("name", ["describe", "presence-total", "vertimrf", "regress", "complete", "fedpsg", "vcds"])
+@pytest.mark.parametrize(
+    "name", ["align", "describe", "presence-total", "vertimrf", "regress", "complete", "fedpsg", "vcds"]
+)
 def test_our_claims_stand_and_papers_fall(name: str) -> None:
     found = list(audit_method(name, seed=3))
     assert as_expected(found), [str(one) for one in found]
@@ -31,6 +36,7 @@ def test_our_claims_stand_and_papers_fall(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "bug", "attacks", "effort"),
     [
+        ("align", "noise/1.4", 1, 1.0),
         ("describe", "noise/1.4", 3, 1.0),
         ("describe", "noise/10", 4, 0.3),  # one run is attacked only where it can notice the bug
         ("regress", "forgotten-split", 3, 1.0),
@@ -44,6 +50,31 @@ def test_planted_bugs_are_found_by_every_attack_that_is_run(name: str, bug: str,
     found = list(audit_method(name, planted=Planted.parse(bug), effort=effort, seed=4))
     assert [one.verdict for one in found] == ["found"] * attacks
     assert all(one.power is None or one.power > 0.999 for one in found)
+
+
+OPTIONS = {
+    "align": {"capacity": {"clinic": 60, "court": 60, "bank": 60}},
+    "blind-rsa": {"capacity": {"clinic": 60, "court": 60, "bank": 60}, "include": "bank", "epsilon": 1.0},
+    "regress": {"response": "age", "epsilon": 4.0},
+    "select": {"response": "age", "epsilon": 4.0},
+    "complete": {"epsilon": 4.0, "batch": 16, "local": 2},
+    "classify": {"response": "sued"},
+    "tables": {"tables": (("sued", "rating"),)},
+    "polynomial-sum": {"polynomial": {"outputs": [[[1.0, {"sued": 1}]]]}},
+    "vfem": {"response": "age"},
+    "fedpsg": {"epsilon": 4.0, "n_correlated": 0, "batch": 16, "local": 2},
+    "vfl-glm-vs": {"response": "age"},
+    "sqm-logistic": {"response": "sued"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(own_methods()))
+def test_what_costs_epsilon_can_be_audited(name: str) -> None:
+    method = CATALOGUE.make(name, OPTIONS.get(name, {}))
+    with small_consortium() as federation:
+        leaves = [leaf for cost in federation.plan(method).costs() for leaf in cost.leaves()]
+    bounded = any(not leaf.unbounded and leaf.mechanism != "free" for leaf in leaves)
+    assert bounded == bool(method.attacks() or method.rests_on)
 
 
 def test_what_rests_on_moments_is_audited_through_them() -> None:

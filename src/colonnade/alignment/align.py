@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +54,12 @@ from colonnade.formatting import number as in_words
 from colonnade.privacy.accounting import check_epsilon
 from colonnade.privacy.cost import Cost, Free, Laplace, Unbounded, compose
 from colonnade.privacy.noise import discrete_laplace
+from colonnade.privacy.randomness import Randomness
 from colonnade.statistics.forecast import FORECAST
 from colonnade.view.blocks import Figure, Section, Table, Text, View
+
+if TYPE_CHECKING:
+    from colonnade.audit.attack import Attack
 
 MOST_PARTIES = 10
 """A report has 2^K patterns; with more parties it is left out."""
@@ -102,6 +106,12 @@ class AlignmentMethod(Method["Aligned"]):
         if self.include == UNION:
             return "Every record that any party has is in the cohort, and is lacking at the other parties."
         return f"A record that {self.include} lacks is left out of the cohort, whichever other parties have it."
+
+    @classmethod
+    def attacks(cls) -> tuple[Attack, ...]:
+        from colonnade.alignment.attacks import alignment_attacks
+
+        return alignment_attacks()
 
 
 # --- the coordinator's procedure --------------------------------------------------------------------------
@@ -266,16 +276,8 @@ class Aligned(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "n": self.n,
-            "include": self.include,
-            "matcher": self.matcher,
-            "parties": list(self.parties),
-            "patterns": [{"parties": list(names), "count": count} for names, count in self.rows()],
-            "noise_sd": self.noise_sd,
-            "trusted_matcher": self.trusted_matcher,
-            "simulated": self.simulated,
-        }
+        patterns = [{"parties": list(names), "count": count} for names, count in self.rows()]
+        return {**plain(self), "patterns": patterns}
 
     @classmethod
     def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
@@ -448,8 +450,7 @@ def announce(me: Party, numbered: Numbered, parties: Sequence[str], terms: Terms
     noisy = None
     if exact is not None and terms.epsilon is not None:
         shown = np.array([possible(index, parties, terms.include) for index in range(len(exact))])
-        scale = math.nextafter(1 / terms.epsilon, math.inf)
-        noisy = np.where(shown, exact + discrete_laplace(me.randomness, scale, len(exact)), 0)
+        noisy = np.where(shown, noisy_counts(exact, terms.epsilon, me.randomness), 0)
     return Release(
         {"n": cohort.n, "patterns": noisy}, "the size n of the cohort, and noisy counts of the presence patterns"
     )
@@ -484,6 +485,11 @@ def pattern_counts(cohort: Cohort, parties: Sequence[str]) -> NDArray[np.int64]:
     columns = [cohort.parties.index(party) for party in parties]
     index = cohort.presence[:, columns] @ (1 << np.arange(len(columns), dtype=np.int64))
     return np.bincount(index, minlength=2 ** len(columns)).astype(np.int64)
+
+
+def noisy_counts(exact: NDArray[np.int64], epsilon: float, randomness: Randomness) -> NDArray[np.int64]:
+    """Of L1 sensitivity 1 under zero-out; the scale is rounded up."""
+    return exact + discrete_laplace(randomness, math.nextafter(1 / epsilon, math.inf), len(exact))
 
 
 def write_overlap(folder: Path, plain: dict[str, Any]) -> None:

@@ -37,9 +37,9 @@ def claimed_curve(costs: Iterable[Cost], *, name: str) -> PrivacyProfile:
 
 
 @contextlib.contextmanager
-def small_consortium(records: int = 60, *, allow: Sequence[str] = ()) -> Iterator[Federation]:
+def small_consortium(*, allow: Sequence[str] = ()) -> Iterator[Federation]:
     """Three parties with all records; nobody's data matters, the public facts do."""
-    rng = np.random.default_rng(0)
+    rng, records = np.random.default_rng(0), 60
     keys = [f"K{i:05d}" for i in range(records)]
     blocks = {
         "clinic": pd.DataFrame({"id": keys, "age": rng.uniform(0, 100, records)}),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from colonnade.audit.bounds import PrivacyProfile
 from colonnade.audit.claims import claimed_curve, small_consortium
 from colonnade.audit.mechanism import Audit, AuditResult, presence_audit
 from colonnade.audit.planted import NOTHING, Planted
-from colonnade.completion.method import Complete, Completing, CompletionMethod
+from colonnade.completion.method import Completing, CompletionMethod
 from colonnade.completion.split.networks import noisy_sum
 from colonnade.completion.split.training import Training
 from colonnade.federation.facts import PublicFacts
@@ -33,15 +34,12 @@ Reals = NDArray[np.float64]
 LONG = 100.0
 """How often `clip` goes into the record's gradient."""
 SMALL: dict[str, Any] = {"epochs": 2, "batch": 16, "hidden": 2, "cut": 2, "local": 2, "iterations": 40}
-WEIGHTS = "all weights of all parties, composed"
 
 
-def complete_attacks() -> tuple[Attack, ...]:
-    return (Attack(NEIGHBOURS, WEIGHTS, _regression),)
-
-
-def _regression(setting: Setting) -> AuditResult:
-    return audit_weights(Complete(epsilon=4.0, delta=DELTA, parties=("bank",), **SMALL), setting)
+def weights_attacks(method: type[CompletionMethod], **options: Any) -> tuple[Attack, ...]:
+    """On a private completion of a small consortium, with these options."""
+    trained = method(epsilon=4.0, delta=DELTA, parties=("bank",), **SMALL, **options)
+    return (Attack(NEIGHBOURS, "all weights of all parties, composed", partial(audit_weights, trained)),)
 
 
 def audit_weights(method: CompletionMethod, setting: Setting) -> AuditResult:

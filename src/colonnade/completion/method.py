@@ -256,9 +256,9 @@ class Complete(CompletionMethod):
 
     @classmethod
     def attacks(cls) -> tuple[Attack, ...]:
-        from colonnade.completion.attacks import complete_attacks
+        from colonnade.completion.attacks import weights_attacks
 
-        return complete_attacks()
+        return weights_attacks(cls)
 
 
 def assumed(imputer: str) -> str:

@@ -47,8 +47,6 @@ def train_and_test(
     test: pd.DataFrame,
     columns: Columns,
     response: str,
-    *,
-    leave_out: Sequence[str] = (),
 ) -> Efficacy:
     """Train on `synthetic` and on `train`, test both on `test`; rows with an empty cell are left out of all three.
 
@@ -59,10 +57,10 @@ def train_and_test(
     kind = columns[response].kind
     if kind == "categorical":
         raise BadArguments(f"{response!r} is categorical; choose a binary or numeric column as response.")
-    unseen = _arrays(test, columns, response, leave_out)
+    unseen = _arrays(test, columns, response)
     scores = []
     for table in (synthetic, train):
-        x, y = _arrays(table, columns, response, leave_out)
+        x, y = _arrays(table, columns, response)
         centre, scale = x.mean(axis=0), x.std(axis=0)
         scale = np.where(scale > 0, scale, 1.0)
         fitted = (_logistic if kind == "binary" else _linear)((x - centre) / scale, y)
@@ -77,8 +75,8 @@ def train_and_test(
     )
 
 
-def _arrays(table: pd.DataFrame, columns: Columns, response: str, leave_out: Sequence[str]) -> tuple[Reals, Reals]:
-    design = design_matrix(table, columns, leave_out=leave_out).dropna()
+def _arrays(table: pd.DataFrame, columns: Columns, response: str) -> tuple[Reals, Reals]:
+    design = design_matrix(table, columns).dropna()
     y = design.pop(response).to_numpy(np.float64)
     if len(y) < 2 or y.min() == y.max():
         raise BadArguments(f"{response!r} does not vary in one of the tables; choose another response or more rows.")

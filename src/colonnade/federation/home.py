@@ -23,8 +23,8 @@ import numpy as np
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment
 from colonnade.data.column import Columns
-from colonnade.durable import private_folder, whole_file
-from colonnade.errors import RosterError, RunError, SchemaError, SourceError
+from colonnade.durable import json_object, private_folder, whole_file
+from colonnade.errors import RosterError, SchemaError, SourceError
 from colonnade.federation.config import Consortium, PartyFile
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
@@ -129,13 +129,7 @@ class Home:
         return self._read("party.json")
 
     def _read(self, name: str) -> dict[str, Any]:
-        try:
-            plain = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunError(f"{self.path / name} cannot be read ({error}); set this party up again.") from error
-        if not isinstance(plain, dict):
-            raise RunError(f"{self.path / name} is not a JSON object; set this party up again.")
-        return plain
+        return json_object(self.path / name, cure="set this party up again")
 
     def _write(self, name: str, text: str) -> None:
         """Whole or not at all, also when the process dies in between."""

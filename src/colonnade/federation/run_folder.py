@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import colonnade
-from colonnade.durable import Head, check_name, private_folder, tighten, whole_file
+from colonnade.durable import Head, check_name, json_object, private_folder, tighten, whole_file
 from colonnade.errors import RunError
 from colonnade.federation.plan import Plan, of_first_format
 
@@ -104,13 +104,7 @@ class RunFolder:
         self.write_json("job.json", {**self.job, **fields})
 
     def read_json(self, name: str) -> dict[str, Any]:
-        try:
-            plain = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunError(f"{self.path / name} cannot be read ({error}); start a new run.") from error
-        if not isinstance(plain, dict):
-            raise RunError(f"{self.path / name} is not a JSON object; start a new run.")
-        return plain
+        return json_object(self.path / name, cure="start a new run")
 
     def write_json(self, name: str, plain: Mapping[str, Any]) -> Path:
         return self.write(name, _laid_out(plain) + "\n")

@@ -170,13 +170,11 @@ def _rdp_epsilon(curve: Curve, delta: float) -> float:
     return float(rdp.compute_epsilon(ORDERS, curve, delta)[0])
 
 
-def keeps_within(
-    costs: Iterable[Cost], *, epsilon: float, delta: float, unit: Unit = "record", relation: Relation = "zero-out"
-) -> bool:
+def keeps_within(costs: Iterable[Cost], *, epsilon: float, delta: float, relation: Relation = "zero-out") -> bool:
     """Whether `guarantee` is at most `epsilon`, in less time: the cheap accountants first, and of a privacy loss only
     its delta at this epsilon, which falls as epsilon rises."""
     delta = check_delta(delta)
-    kinds, without = _composition(costs, unit, relation)
+    kinds, without = _composition(costs, "record", relation)
     if without:
         return False
     if pure_sum(kinds) <= epsilon:
@@ -191,12 +189,12 @@ def keeps_within(
     return bool(composed_pld(kinds).get_delta_for_epsilon(epsilon) <= delta - _PLD_ROUNDING)
 
 
-def advantage(costs: Iterable[Cost], *, unit: Unit = "record", relation: Relation = "zero-out") -> float:
+def advantage(costs: Iterable[Cost], *, relation: Relation = "zero-out") -> float:
     """How much better than a coin the best guess between two neighbours can be: at most (1 + advantage) / 2 are right.
 
     It is delta at epsilon 0, the total variation distance, as the sharpest accountant bounds it; 1 without a bound.
     """
-    kinds, without = _composition(costs, unit, relation)
+    kinds, without = _composition(costs, "record", relation)
     if without:
         return 1.0
     from dp_accounting.rdp import rdp_privacy_accountant
@@ -223,9 +221,9 @@ def _composition(costs: Iterable[Cost], unit: Unit, relation: Relation) -> tuple
     return _kinds(_as_unit(leaf, unit, relation) for leaf in leaves if leaf.mechanism != "free"), ()
 
 
-def kinds_of(costs: Iterable[Cost], *, unit: Unit = "record", relation: Relation = "zero-out") -> Counter[Cost]:
+def kinds_of(costs: Iterable[Cost]) -> Counter[Cost]:
     """How often each mechanism is used, for `rdp_sum` and `composed_pld`; costs without a bound are refused."""
-    kinds, without = _composition(costs, unit, relation)
+    kinds, without = _composition(costs, "record", "zero-out")
     if without:
         raise CannotAccount(f"{', '.join(without)} has no bound, so there is no curve of its privacy loss.")
     return kinds
@@ -374,7 +372,6 @@ def calibrate(
     *,
     epsilon: float,
     delta: float,
-    unit: Unit = "record",
     relation: Relation = "zero-out",
     bracket: tuple[float, float] = (1e-9, 1e30),
 ) -> float:
@@ -386,7 +383,7 @@ def calibrate(
     lowest, highest = bracket
 
     def enough(scale: float) -> bool:
-        return keeps_within(make(scale), epsilon=epsilon, delta=delta, unit=unit, relation=relation)
+        return keeps_within(make(scale), epsilon=epsilon, delta=delta, relation=relation)
 
     low = high = min(max(1.0, lowest), highest)
     if enough(high):

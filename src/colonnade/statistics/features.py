@@ -110,8 +110,18 @@ def presence_feature(party: str, column: str) -> Feature:
     return Feature(presence_name(party), party, column, PRESENT, 0.0, 1.0)
 
 
-def features(facts: PublicFacts, names: Sequence[str] | None = None, *, scores: bool = False) -> list[Feature]:
-    """The features of the named columns (all by default), party by party in the order of the facts."""
+def features(
+    facts: PublicFacts,
+    names: Sequence[str] | None = None,
+    *,
+    scores: bool = False,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> list[Feature]:
+    """The features of the named columns (all by default), party by party in the order of the facts. `ranges` are what
+    is mapped to [-1, 1] instead of declared ones."""
+    if ranges:
+        declared = features(facts, names, scores=scores)
+        return [feature.within(*ranges[feature.name]) if feature.name in ranges else feature for feature in declared]
     make = score_features if scores else column_features
     wanted = facts.wanted(names).items()
     return [feature for party, columns in wanted for column in columns.values() for feature in make(party, column)]
@@ -190,6 +200,40 @@ class FilledRecords(ABC):
     def present(self, me: Party) -> NDArray[np.bool_]:
         """For each row of the cohort, whether this party has the record with all cells that must be filled."""
         return me.present_with([name for name in self.filled if name in me.block.columns])
+
+
+class WithResponse(FilledRecords):
+    """A layout of covariates and a response: `names` end with the response."""
+
+    names: tuple[str, ...]
+
+    @cached_property
+    def features(self) -> list[Feature]:
+        """Of covariates and response, party by party."""
+        return features(self.facts, self.names)
+
+    @property
+    def used(self) -> list[Feature]:
+        return self.features
+
+    def own_features(self, party: str) -> list[Feature]:
+        return [feature for feature in self.features if feature.party == party]
+
+    @cached_property
+    def parties(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(feature.party for feature in self.features))
+
+    @property
+    def response(self) -> str:
+        return self.names[-1]
+
+    @property
+    def response_party(self) -> str:
+        return self.facts.owner(self.response)
+
+    @cached_property
+    def others(self) -> tuple[str, ...]:
+        return tuple(party for party in self.parties if party != self.response_party)
 
 
 @dataclass(frozen=True, eq=False)

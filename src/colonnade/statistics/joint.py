@@ -139,25 +139,19 @@ def once(me: Party, what: str) -> None:
 
 # --- the public shape -------------------------------------------------------------------------------------
 
-_kinds: dict[str, type[JointStatistic]] = {}
+_kinds: dict[str, type[RequestLayout]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointStatistic(ABC):
-    """The public shape of a joint release. Everyone computes it alike from public facts, the pinned roster and the
-    options; a party checks its data and its mail against nothing else.
-
-    `label` names the computation within its job: its stages, its mail and its joint releases.
-    """
+class RequestLayout(ABC):
+    """What a request describes. Everyone computes the rest alike from public facts, the pinned roster and these
+    options; a party checks its data and its mail against nothing else."""
 
     kind: ClassVar[str]
     """Its name in requests."""
-    exact: ClassVar[tuple[str, str]]
-    """Without noise: the name under which a party must allow the release, and what it discloses."""
 
     facts: PublicFacts
     roster: Roster
-    label: str
 
     def __init_subclass__(cls, **stated: Any) -> None:
         super().__init_subclass__(**stated)
@@ -170,6 +164,33 @@ class JointStatistic(ABC):
     @abstractmethod
     def check(self) -> None:
         """Refuse a shape that cannot be computed, or whose noise would not protect as its cost says."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its kind and all of its fields but the pinned ones; `from_dict` is its inverse."""
+        return {"kind": self.kind} | {name: plain(getattr(self, name)) for name in _stated(type(self))}
+
+    @classmethod
+    def from_dict(cls, facts: PublicFacts, roster: Roster, layout: Mapping[str, Any]) -> Self:
+        """What a request describes, checked before anything depends on it."""
+        try:
+            text = canonical(layout)
+        except (TypeError, ValueError) as error:
+            raise BadArguments(f"the layout of a request cannot be read ({error}).") from error
+        statistic = _parsed(Same(facts), Same(roster), text)
+        if not isinstance(statistic, cls):
+            raise BadArguments(f"this step takes a layout of another kind than {statistic.kind!r}.")
+        return statistic
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointStatistic(RequestLayout):
+    """The public shape of a joint release. `label` names the computation within its job: its stages, its mail and its
+    joint releases."""
+
+    exact: ClassVar[tuple[str, str]]
+    """Without noise: the name under which a party must allow the release, and what it discloses."""
+
+    label: str
 
     @property
     @abstractmethod
@@ -212,24 +233,6 @@ class JointStatistic(ABC):
         )
         return int(budget[self.label])
 
-    # --- as data ------------------------------------------------------------------------------------------
-
-    def to_dict(self) -> dict[str, Any]:
-        """Its kind and all of its fields but the pinned ones; `from_dict` is its inverse."""
-        return {"kind": self.kind} | {name: plain(getattr(self, name)) for name in _stated(type(self))}
-
-    @classmethod
-    def from_dict(cls, facts: PublicFacts, roster: Roster, layout: Mapping[str, Any]) -> Self:
-        """What a request describes, checked before anything depends on it."""
-        try:
-            text = canonical(layout)
-        except (TypeError, ValueError) as error:
-            raise BadArguments(f"the layout of a request cannot be read ({error}).") from error
-        statistic = _parsed(Same(facts), Same(roster), text)
-        if not isinstance(statistic, cls):
-            raise BadArguments(f"this step takes a layout of another kind than {statistic.kind!r}.")
-        return statistic
-
     @cached_property
     def tag(self) -> str:
         """Begins the tags of this computation's mail, and binds them to the whole layout."""
@@ -237,7 +240,7 @@ class JointStatistic(ABC):
 
 
 @lru_cache(maxsize=64)
-def _stated(kind: type[JointStatistic]) -> tuple[str, ...]:
+def _stated(kind: type[RequestLayout]) -> tuple[str, ...]:
     """The fields that a request states; facts and roster are pinned, and never stated."""
     return tuple(field.name for field in fields(kind) if field.name not in ("facts", "roster"))
 
@@ -257,7 +260,7 @@ class Same:
 
 
 @lru_cache(maxsize=32)
-def _parsed(facts: Same, roster: Same, text: str) -> JointStatistic:
+def _parsed(facts: Same, roster: Same, text: str) -> RequestLayout:
     """The layout that a canonical text states: a function of nothing else, so that it is parsed once a job."""
     layout = json.loads(text)
     kind = layout.pop("kind", None) if isinstance(layout, dict) else None

@@ -313,11 +313,7 @@ class MomentsLayout(LargeNoise):
 
     @cached_property
     def features(self) -> list[Feature]:
-        declared = features(self.facts, self.names, scores=self.scores is not None)
-        return [
-            feature.within(*self.ranges[feature.name]) if feature.name in self.ranges else feature
-            for feature in declared
-        ]
+        return features(self.facts, self.names, scores=self.scores is not None, ranges=self.ranges)
 
     @cached_property
     def parties(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 import pandas as pd
 
-from colonnade.codec import convert
+from colonnade.codec import convert, plain
 from colonnade.data.aggregation import is_empty
 from colonnade.data.column import Column, Columns
 from colonnade.data.spreadsheet import restored, write_csv
@@ -331,22 +331,11 @@ class SyntheticTable(Result):
         return self._marginals
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "method": self.method,
-            "cohort": self.cohort,
-            "rows": self.rows,
-            "fresh": self.fresh,
-            "file": self.file,
-            "seed": self.seed,
+        stated = ["method", "cohort", "rows", "fresh", "file", "seed", "marginals", "cost", "released", "notes"]
+        stated += ["details", "because", "simulated"]
+        return {name: plain(getattr(self, name)) for name in stated} | {
             "columns": self.columns.to_dict()["columns"],
-            "marginals": self.marginals,
-            "cost": self.cost,
-            "released": list(self.released),
-            "notes": list(self.notes),
-            "details": dict(self.details),
-            "because": self.because,
             "quality": {} if self.quality is None else dict(self.quality.figures),
-            "simulated": self.simulated,
         }
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import statsmodels.api as sm
+from benchmarks.influences_common import group_covariance, group_influences, group_moments, patterns_of
 from numpy.typing import NDArray
 from scipy.special import expit
 
@@ -16,16 +17,7 @@ from colonnade.models.linear.augmented import (
 )
 from colonnade.models.linear.gaussian import regression
 from colonnade.models.linear.propensity import CAP, PresenceWeights, presence_weights
-from colonnade.models.linear.robust import (
-    combined,
-    group_covariance,
-    group_influences,
-    group_moments,
-    hausman,
-    influence_forms,
-    no_smaller,
-    patterns_of,
-)
+from colonnade.models.linear.robust import combined, hausman, influence_forms, no_smaller
 from colonnade.models.linear.validity import Selection, verdict
 from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 

@@ -13,8 +13,6 @@ weighted moments, and the influences of two estimates of the same records give t
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,31 +37,6 @@ RATIOS = np.concatenate([[0.0], np.geomspace(0.02, 2e4, 61)])
 """Of the variance of a bias to that of the sampling error: those of which the likeliest is taken."""
 UNSEEN = 1e-6
 """The relative variance below which a difference has none."""
-
-
-def patterns_of(rows: Matrix) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """(the coordinates that a pattern shows, its records), in the order of `PatternStatistics.of_rows`."""
-    mask = ~np.isnan(rows)
-    packed = np.ascontiguousarray(np.packbits(mask, axis=1))
-    _, first, index = np.unique(
-        packed.view(np.dtype((np.void, packed.shape[1])))[:, 0], return_index=True, return_inverse=True
-    )
-    return [(np.flatnonzero(mask[example]), np.flatnonzero(index == number)) for number, example in enumerate(first)]
-
-
-def group_moments(rows: Matrix, weights: Vector, groups: NDArray[np.intp], count: int) -> list[NDArray[np.float64]]:
-    """For each pattern the moments of (1, z_O) in each group: (group, 1 + |O|, 1 + |O|)."""
-    out = []
-    for observed, places in patterns_of(rows):
-        order = places[np.argsort(groups[places], kind="stable")]
-        part = np.column_stack([np.ones(len(order)), rows[np.ix_(order, observed)]])
-        heavy = part * weights[order, None]
-        cuts = np.searchsorted(groups[order], np.arange(count + 1))
-        moments = np.zeros((count, part.shape[1], part.shape[1]))
-        for group, (start, stop) in enumerate(itertools.pairwise(cuts)):
-            moments[group] = heavy[start:stop].T @ part[start:stop]
-        out.append(moments)
-    return out
 
 
 def influence_forms(data: PatternStatistics, fit: GaussianFit, target: int) -> list[NDArray[np.float64]]:
@@ -92,20 +65,6 @@ def influence_forms(data: PatternStatistics, fit: GaussianFit, target: int) -> l
         to_standard[1:, 0] = -(fit.mu / standard.deviations)[seen]
         forms.append(to_standard.T @ form @ to_standard)
     return forms
-
-
-def group_influences(
-    forms: Sequence[NDArray[np.float64]], moments: Sequence[NDArray[np.float64]]
-) -> NDArray[np.float64]:
-    """(group, coefficient), by the public map."""
-    return np.asarray(sum(np.einsum("cij,gij->gc", form, own) for form, own in zip(forms, moments, strict=True)))
-
-
-def group_covariance(influences: Matrix) -> Matrix:
-    """V of the module's head; the influences of all groups add up to zero but for rounding."""
-    count = len(influences)
-    centred = influences - influences.mean(axis=0)
-    return np.asarray(count / (count - 1) * centred.T @ centred)
 
 
 def no_smaller(covariance: Matrix, floor: Matrix) -> Matrix:

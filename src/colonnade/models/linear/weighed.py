@@ -38,7 +38,7 @@ from colonnade.secure.claims import cross_weights
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.statistics.circuit import Circuit, CircuitStages, CircuitStatistic, Factor, PairedCircuit, node_size
-from colonnade.statistics.features import Feature, FilledRecords, design, features, integer_bounds, quantize
+from colonnade.statistics.features import Feature, WithResponse, design, features, integer_bounds, quantize
 from colonnade.statistics.gaussian_em import Matrix
 from colonnade.statistics.joint import colluders, field_for
 from colonnade.statistics.moments import later_ranges
@@ -52,7 +52,7 @@ LOCAL = ("own", "chances", "weighted")
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeighedLayout(FilledRecords, CircuitStatistic):
+class WeighedLayout(WithResponse, CircuitStatistic):
     """The public shape: `names` are the covariates, then the response; `clip` the norm of each party's rows, `mu` the
     noise of each entry; 0 is exact.
 
@@ -107,29 +107,7 @@ class WeighedLayout(FilledRecords, CircuitStatistic):
 
     @cached_property
     def features(self) -> list[Feature]:
-        return [
-            feature.within(*self.ranges[feature.name]) if feature.name in self.ranges else feature
-            for feature in features(self.facts, self.names)
-        ]
-
-    @property
-    def used(self) -> list[Feature]:
-        return self.features
-
-    def own_features(self, party: str) -> list[Feature]:
-        return [feature for feature in self.features if feature.party == party]
-
-    @cached_property
-    def parties(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(feature.party for feature in features(self.facts, self.names)))
-
-    @property
-    def response_party(self) -> str:
-        return self.facts.owner(self.names[-1])
-
-    @cached_property
-    def others(self) -> tuple[str, ...]:
-        return tuple(party for party in self.parties if party != self.response_party)
+        return features(self.facts, self.names, ranges=self.ranges)
 
     def width(self, party: str) -> int:
         return len(self.own_features(party))

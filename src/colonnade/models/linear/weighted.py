@@ -58,7 +58,7 @@ from colonnade.secure.claims import Factors, gram_factors, gram_weights
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import BATCH_ROWS, Field, Residues, primes_for
 from colonnade.secure.seeded import Shape, materialize
-from colonnade.statistics.features import Feature, FilledRecords, design, features, stochastic_round
+from colonnade.statistics.features import WithResponse, design, stochastic_round
 from colonnade.statistics.gaussian_em import Matrix
 from colonnade.statistics.joint import (
     COMPARING,
@@ -104,7 +104,7 @@ LANE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightedLayout(FilledRecords, HeldNoise):
+class WeightedLayout(WithResponse, HeldNoise):
     """`names` are the covariates, then the response; `groups` of records, runs of them or of whole `clusters`.
 
     The response holder shares (1, its columns, one weight for each pair of the others), the others their columns.
@@ -149,32 +149,9 @@ class WeightedLayout(FilledRecords, HeldNoise):
 
     # --- shape --------------------------------------------------------------------------------------------
 
-    @cached_property
-    def features(self) -> list[Feature]:
-        return features(self.facts, self.names)
-
-    def own_features(self, party: str) -> list[Feature]:
-        return [feature for feature in self.features if feature.party == party]
-
-    @property
-    def used(self) -> list[Feature]:
-        return self.features
-
-    @cached_property
-    def parties(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(feature.party for feature in self.features))
-
-    @property
-    def response_party(self) -> str:
-        return self.facts.owner(self.names[-1])
-
     @property
     def cluster_party(self) -> str | None:
         return None if self.clusters is None else self.facts.owner(self.clusters)
-
-    @cached_property
-    def others(self) -> tuple[str, ...]:
-        return tuple(party for party in self.parties if party != self.response_party)
 
     @property
     def pairs(self) -> tuple[Pair, ...]:

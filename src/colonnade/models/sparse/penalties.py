@@ -22,6 +22,7 @@ Penalty = Literal["lasso", "scad", "mcp"]
 
 SCAD_A = 3.7
 MCP_GAMMA = 3.0
+MOST_SWEEPS = 10_000
 FLAT = 1e-12
 """A coordinate whose curvature is below this share of the largest does not vary: its coefficient stays where it is."""
 
@@ -56,9 +57,7 @@ def violations(gradient: Vector, coefficients: Vector, weights: Vector) -> Vecto
     return np.where(coefficients != 0, moving, np.maximum(np.abs(gradient) - weights, 0.0))
 
 
-def weighted_lasso(
-    curvature: Matrix, gradient: Vector, start: Vector, weights: Vector, *, tolerance: float, sweeps: int = 10_000
-) -> Vector:
+def weighted_lasso(curvature: Matrix, gradient: Vector, start: Vector, weights: Vector, *, tolerance: float) -> Vector:
     """argmin over b of  g'(b - start) + (b - start)' H (b - start) / 2 + sum_j w_j |b_j|,  by coordinate descent.
 
     H is symmetric and at least semidefinite. Stops when no coordinate's gradient moved by more than `tolerance` in a
@@ -67,17 +66,17 @@ def weighted_lasso(
     diagonal = np.diag(curvature)
     least = FLAT * max(float(diagonal.max(initial=0.0)), 1e-300)
     solution: Vector = _descend(
-        np.ascontiguousarray(curvature), gradient.copy(), start.copy(), weights, least, tolerance, sweeps
+        np.ascontiguousarray(curvature), gradient.copy(), start.copy(), weights, least, tolerance
     )
     return solution
 
 
 @numba.njit(cache=True)
-def _descend(h: Any, slope: Any, b: Any, w: Any, least: float, tolerance: float, sweeps: int) -> Any:
+def _descend(h: Any, slope: Any, b: Any, w: Any, least: float, tolerance: float) -> Any:
     """`slope` is the gradient of the quadratic at b, kept up to date."""
     p = b.size
     everything = True
-    for _ in range(sweeps):
+    for _ in range(MOST_SWEEPS):
         moved = 0.0
         for j in range(p):
             if h[j, j] <= least or (not everything and b[j] == 0.0):

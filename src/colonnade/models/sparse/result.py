@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from colonnade.codec import plain
 from colonnade.data.column import Category, Column
 from colonnade.data.spreadsheet import csv_text
 from colonnade.errors import BadArguments, NotEstimable
@@ -231,31 +232,13 @@ class Selection(Result):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "response": self.response,
-            "family": self.family,
-            "penalty": self.penalty,
-            "solver": self.solver,
-            "criterion": self.criterion,
+        stated = ["response", "family", "penalty", "solver", "criterion", "support", "residual", "lambdas", "df"]
+        stated += ["explained", "objective", "residuals", "nobs", "count_sd", "cohort", "rounds", "classes", "notes"]
+        stated += ["released", "cost", "simulated"]
+        return {name: plain(getattr(self, name)) for name in stated} | {
             "lambda": self.lambda_,
             "params": {str(name): float(value) for name, value in self.params.items()},
-            "support": list(self.support),
-            "residual": self.residual,
-            "lambdas": self.lambdas.tolist(),
             "scores": [None if np.isnan(score) else float(score) for score in self.scores],
-            "df": self.df.tolist(),
-            "explained": self.explained.tolist(),
-            "objective": self.objective.tolist(),
-            "residuals": self.residuals.tolist(),
-            "nobs": self.nobs,
-            "count_sd": self.count_sd,
-            "cohort": self.cohort,
-            "rounds": self.rounds,
-            "classes": list(self.classes),
-            "notes": list(self.notes),
-            "released": list(self.released),
-            "cost": self.cost,
-            "simulated": self.simulated,
         }
 
     @classmethod

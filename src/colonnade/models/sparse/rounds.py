@@ -15,24 +15,19 @@ records. The folds of a cross-validation go in step: a request of a round has a 
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
-from typing import Any, Literal, Protocol
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.codec import record
 from colonnade.data.column import Column
-from colonnade.durable import canonical
 from colonnade.errors import BadArguments, NotEstimable, PartyLost, SchemaError, SecureError, UnsafeRequest
-from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
-from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Later, Stage, counted, is_number, numbers, one_of, stage
 from colonnade.federation.step import Public, Release, Step, step
 from colonnade.models.glm.scores import Weighting, presence_weights
@@ -53,7 +48,7 @@ from colonnade.models.sparse.path import (
 )
 from colonnade.privacy.cost import Cost, Free, Unbounded, compose
 from colonnade.statistics.features import Feature, FilledRecords, constant_response, design, features
-from colonnade.statistics.joint import Same, binding, once
+from colonnade.statistics.joint import RequestLayout, binding, once
 from colonnade.statistics.moments import MOST_FOLDS, fold_of
 from colonnade.statistics.secure_sum import SecureSum, masked_release, unmask
 
@@ -79,27 +74,17 @@ FEWEST = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundLayout(FilledRecords):
+class RoundLayout(FilledRecords, RequestLayout):
     """What is fitted: `columns` are the covariates. Every member computes the rest alike from public facts."""
 
-    facts: PublicFacts
-    roster: Roster
+    kind: ClassVar[str] = "selection by rounds"
+
     family: Family
     response: str
     columns: tuple[str, ...]
     folds: int
     masking: Masking = "masked"
     weighting: Weighting = "equal"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "family": self.family,
-            "response": self.response,
-            "columns": list(self.columns),
-            "folds": self.folds,
-            "masking": self.masking,
-            "weighting": self.weighting,
-        }
 
     def check(self) -> None:
         check_response(self.facts.column(self.response), self.family)
@@ -611,20 +596,7 @@ def standard_block(me: Party, model: RoundLayout) -> StandardBlock:
 
 
 def layout_of(public: Public | Party, plain: dict[str, Any]) -> RoundLayout:
-    """The layout that a request describes, checked before anything depends on it."""
-    try:
-        text = canonical(plain)
-    except (TypeError, ValueError) as error:
-        raise BadArguments(f"the layout of a request cannot be read ({error}).") from error
-    return _parsed(Same(public.facts), Same(public.roster), text)
-
-
-@lru_cache(maxsize=8)
-def _parsed(facts: Same, roster: Same, text: str) -> RoundLayout:
-    stated = {**json.loads(text), "facts": facts.value, "roster": roster.value}
-    model = record(RoundLayout, stated, "the layout of a selection by rounds")
-    model.check()
-    return model
+    return RoundLayout.from_dict(public.facts, public.roster, plain)
 
 
 # --- which records ------------------------------------------------------------------------------------------------

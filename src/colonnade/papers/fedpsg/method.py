@@ -180,9 +180,9 @@ class FedPSG(CompletionMethod):
 
     @classmethod
     def attacks(cls) -> tuple[Attack, ...]:
-        from colonnade.papers.fedpsg.attacks import fedpsg_attacks
+        from colonnade.completion.attacks import weights_attacks
 
-        return fedpsg_attacks()
+        return weights_attacks(cls, imputer="gain", n_correlated=0)
 
 
 # --- the party's last step ----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
 from colonnade.papers.vfem.model import BlockParameters, own_moments
-from colonnade.statistics.features import Feature, FilledRecords, features
+from colonnade.statistics.features import Feature, WithResponse
 from colonnade.statistics.features import design as cohort_features
 from colonnade.statistics.gaussian_em import Matrix, PatternStatistics, Vector
 
@@ -47,7 +47,7 @@ FLAT = 1e-8
 
 
 @dataclass(frozen=True)
-class Design(FilledRecords):
+class Design(WithResponse):
     """The public shape of a job: covariates, response, who has what. `names` end with the response."""
 
     facts: PublicFacts
@@ -61,33 +61,8 @@ class Design(FilledRecords):
         return design
 
     @property
-    def response(self) -> str:
-        return self.names[-1]
-
-    @cached_property
-    def features(self) -> list[Feature]:
-        """Of covariates and response, party by party."""
-        return features(self.facts, self.names)
-
-    @property
-    def used(self) -> list[Feature]:
-        return self.features
-
-    @property
     def covariates(self) -> list[Feature]:
         return [feature for feature in self.features if feature.name != self.response]
-
-    @property
-    def parties(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(feature.party for feature in self.features))
-
-    @property
-    def response_party(self) -> str:
-        return self.facts.owner(self.response)
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        return tuple(party for party in self.parties if party != self.response_party)
 
     def width(self, party: str) -> int:
         """How many covariates a party has."""

@@ -89,8 +89,9 @@ class Schedule:
         return a, b, self.beta * (1 - self.alpha_bar_before) / (1 - self.alpha_bar)
 
 
-def cosine_schedule(steps: int, *, offset: float = 0.008) -> Schedule:
-    """abar_t proportional to cos^2 (Nichol and Dhariwal 2021), beta at most 0.999."""
+def cosine_schedule(steps: int) -> Schedule:
+    """abar_t proportional to cos^2 (Nichol and Dhariwal 2021, with their offset), beta at most 0.999."""
+    offset = 0.008
     if steps < 2:
         raise BadArguments(f"a diffusion needs at least 2 steps, not {steps}.")
     time = np.arange(steps + 1) / steps
