@@ -39,7 +39,7 @@ def noise_width(sd: float) -> str:
 
 
 def with_noise(value: float, sd: float) -> str:
-    return f"{number(value)} {noise_width(sd)}"
+    return f"{number(value)} {noise_width(sd)}" if sd else number(value)
 
 
 def share(part: float, whole: float) -> str:

@@ -347,7 +347,7 @@ def _decide(name: str, summary: Summary) -> Decision:
     read = summary.numbers + sum(summary.texts[text] for text in meaning)
     if read == summary.filled and summary.numbers and not summary.codes:
         markers = summary.markers()
-        texts = (*(f"{number:.0f}" for number in markers), *sorted(meaning))
+        texts = (*(f"{number:.12g}" for number in markers), *sorted(meaning))
         return _numbers(name, summary.without(markers), texts)
     return _texts(name, summary)
 
@@ -378,7 +378,7 @@ def _numbers(name: str, summary: Summary, meaning: tuple[str, ...]) -> Decision:
     kind: Kind = "count" if whole else "continuous"
     column = Column(name=name, kind=kind, lower=lower, upper=upper, draft=True, **missing, **spelled)
     why = ("whole numbers" if whole else "numbers") + as_written + _meaning(meaning)
-    question = f"Are {lower:,.12g} and {upper:,.12g} bounds that anyone may know?"
+    question = f"Are {_bound(lower)} and {_bound(upper)} bounds that anyone may know?"
     if summary.thousands:
         question += f" {THOUSANDS}"
     if few:
@@ -594,7 +594,12 @@ def domain_text(column: Column) -> str:
     assert column.upper is not None
     if column.kind == "date":
         return f"{column.from_} to {column.to}, in {column.step}s"
-    return f"{column.lower:,.12g} to {column.upper:,.12g}"
+    return f"{_bound(column.lower)} to {_bound(column.upper)}"
+
+
+def _bound(value: float) -> str:
+    """Thousands apart, but for four digits: 1950 may be a year."""
+    return f"{value:,.12g}" if abs(value) >= 10_000 else f"{value:.12g}"
 
 
 def _empty(finding: Finding) -> str:

@@ -34,10 +34,11 @@ SAMPLED = 1000
 
 MARKER_NUMBERS = np.array(
     [-(digit * (10**length - 1) // 9) for digit in (7, 8, 9) for length in range(1, 9)]
-    + [10**length - less for less in (1, 2, 3) for length in range(2, 9)],
+    + [10**length - less for less in (1, 2, 3) for length in range(2, 9)]
+    + [float(f"-{'9' * length}.{'9' * places}") for length in range(2, 6) for places in (1, 2)],
     dtype=np.float64,
 )
-"""Numbers by which tables mark a cell without a value: -9, -88, -999, and 97, 98, 99, 9999."""
+"""Numbers by which tables mark a cell without a value: -9, -88, -999, -99.9, and 97, 98, 99, 9999."""
 FAR, FAR_NINES = 10.0, 4.0
 """How many times further from zero than all other numbers a marker must be, where signs do not tell it; the second of
 four nines and more."""
@@ -109,9 +110,9 @@ class Summary:
             for number, count in sorted(self.coded.items())
             if (
                 number < 0 <= self.lowest
-                or abs(number) >= (FAR_NINES if re.fullmatch("-?9999+", f"{number:.0f}") else FAR) * reach
+                or abs(number) >= (FAR_NINES if re.fullmatch("-?9999[9.]*", f"{number:.12g}") else FAR) * reach
             )
-            and (count > 1 or re.fullmatch("-?99+", f"{number:.0f}"))
+            and (count > 1 or re.fullmatch("-?99[9.]*", f"{number:.12g}"))
         )
 
     def without(self, markers: Sequence[float]) -> Summary:

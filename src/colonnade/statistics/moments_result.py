@@ -175,11 +175,12 @@ class MomentsResult(Result):
             if self.presence == "ignore"
             else ""
         )
+        noise = "± is two standard deviations of the noise, without sampling error. " if self.noise_sd else ""
         answer: list[Block] = [
             means,
             Text(
-                text="± is two standard deviations of the noise, without sampling error. Means are in the column's own"
-                f" units, and in codes from 0 for columns with categories.{zeros}",
+                text=f"{noise}Means are in the column's own units, in steps from the first of a date, and in codes from"
+                f" 0 for columns with categories.{zeros}",
                 style="soft",
             ),
         ]
@@ -218,7 +219,7 @@ class MomentsResult(Result):
         centre, half = feature["centre"], feature["half"]
         shown = digits(centre + half * mean) + (f" ± {rough(half * error)}" if sd else "")
         if sd and variance <= spread:
-            deviation = f"below {half * math.sqrt(variance + spread):.2g}"
+            deviation = f"below {rough(half * math.sqrt(variance + spread))}"
         else:
             root = math.sqrt(variance)
             deviation = digits(half * root) + (f" ± {rough(half * spread / (2 * root))}" if sd else "")

@@ -42,7 +42,7 @@ from colonnade.federation.options import (
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public
-from colonnade.formatting import noise_width, number, with_unit
+from colonnade.formatting import counted, noise_width, number, with_noise, with_unit
 from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Relation, compose
 from colonnade.privacy.skellam import LARGEST_MU
@@ -80,7 +80,7 @@ MAXIMUM_CELLS = 1 << 22
 """Cells of all tables of one job together."""
 CELL: dict[str, Any] = {"delta_1": 1, "delta_2": 1, "shift": "single"}
 """The sensitivity of a table: a record adds 1 to one cell or to none, a single shift of 1."""
-MOST_ROWS = 500
+MOST_ROWS, MOST_ACROSS = 500, 12
 """A table in the report shows no more rows than this; result.json has all."""
 
 
@@ -704,7 +704,7 @@ class TablesResult(Result):
         many = len(self.counts)
         shown = {names: self._cells(names) for names in self.counts}
         return Shown(
-            title=f"{many} contingency table{'' if many == 1 else 's'} of {number(self.n)} records",
+            title=f"{counted(many, 'contingency table')} of a cohort of {number(self.n)} records",
             quality=self._quality(),
             answer=tuple(block for names, table in shown.items() for block in self._blocks(names, table)),
             sections=(
@@ -719,8 +719,16 @@ class TablesResult(Result):
                     ),
                 ),
             ),
-            terminal=tuple(replace(table, title=" x ".join(names), shown=50) for names, table in shown.items()),
+            terminal=tuple(
+                replace(_narrow(table), title=f"{' x '.join(names)}: {self._total(names)}", shown=50)
+                for names, table in shown.items()
+            ),
         )
+
+    def _total(self, names: Names) -> str:
+        """How many records have all of its cells, of how many there are."""
+        counts, sd = self.counts[names], self.noise_sd[names]
+        return f"{with_noise(float(counts.sum()), sd * math.sqrt(counts.size))} records"
 
     def _cells(self, names: Names) -> Table:
         """One table: the last of two or more columns lies across."""
@@ -743,6 +751,7 @@ class TablesResult(Result):
     def _blocks(self, names: Names, table: Table) -> list[Block]:
         sd = self.noise_sd[names]
         caption = f"{noise_width(sd)} is two standard deviations of a cell's noise." if sd else "Exact counts."
+        caption = f"{self._total(names)} in all. {caption}"
         rest = len(table.rows) - MOST_ROWS
         note = f"The other {rest:,} rows are in result.json." if rest > 0 else ""
         shown = replace(table, rows=table.rows[:MOST_ROWS])
@@ -774,3 +783,13 @@ class TablesResult(Result):
             f"A cell is {noise_width(largest)} in 95 of 100 cases. {clear:,} of {every:,} cells are larger than that;"
             " the others may be noise alone."
         )
+
+
+def _narrow(table: Table) -> Table:
+    """The first columns, for a terminal."""
+    more = len(table.head) - 1 - MOST_ACROSS
+    if more <= 0:
+        return table
+    rows = tuple((*row[: MOST_ACROSS + 1], "") for row in table.rows)
+    head = (*table.head[: MOST_ACROSS + 1], f"and {more:,} more in result.json")
+    return replace(table, head=head, rows=rows)

@@ -225,7 +225,11 @@ def check_family(facts: PublicFacts, family: Family, response: str, offset: str 
     """The response, and the offset, must be of its family."""
     kind, wanted = facts.column(response).kind, {"binomial": "binary", "poisson": "count"}[family]
     if kind != wanted:
-        raise SchemaError(f"family={family!r} needs a {wanted} response, and {response!r} is {kind}.")
+        raise SchemaError(
+            f"family={family!r} needs a {wanted} response, and {response!r} is declared as {kind}; if its values are"
+            f' {"counts" if wanted == "count" else "two categories"}, write kind = "{wanted}" in columns.toml, or take'
+            " another family."
+        )
     if offset is not None and facts.column(offset).discrete:
         raise SchemaError(
             f"the offset {offset!r} is {facts.column(offset).kind}, and is added to the linear predictor: it must be a"

@@ -26,7 +26,7 @@ from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.inference import Inference, Prediction
 from colonnade.models.summary import WIDTH, Fact, short, summary
 from colonnade.privacy.accounting import guarantee
-from colonnade.statistics.features import Feature
+from colonnade.statistics.features import EMPTY, Feature
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Vector
 from colonnade.view.blocks import Figure, Heading, Items, Section, Table, Text, View
 
@@ -320,10 +320,16 @@ class Regression(Sample, Inference, Result):
     def notes(self) -> tuple[str, ...]:
         """What a reader of the estimates must know."""
         notes = [f"Standard errors: {self.basis}", *self.remarks]
+        gaps = self._gaps()
+        if gaps:
+            notes.append(f"A record with an empty cell in {', '.join(gaps)} counts as one that its party lacks.")
         if self.nobs < self.cohort:
             about = "About " if self.noisy else ""
             left = f"{about}{self.cohort - self.nobs:,} of the cohort's {self.cohort:,} records"
-            notes.append(f"{left} {self.unused} and are not used.")
+            holder = self.features[self.target].party
+            among = [name for name, party in gaps.items() if party == holder and name != self.response]
+            empty = f", or have an empty cell in {', '.join(among)}," if among else ""
+            notes.append(f"{left} {self.unused}{empty} and are not used.")
         missing = {party for party in self.parties if self.present(party) < self.nobs}
         odd = dict.fromkeys(f.column for f in self.features if f.party in missing and self.columns[f.column].discrete)
         if odd:
@@ -331,11 +337,35 @@ class Regression(Sample, Inference, Result):
                 f"Not continuous, and missing for some records: {', '.join(odd)}. Where missingness depends on other"
                 " columns, intervals can cover less than they say."
             )
+        units = self._units()
+        if units:
+            notes.append(f"Units: {'; '.join(units)}.")
         if self.dropped:
             notes.append(f"Left out, since they do not vary in the records used: {', '.join(self.dropped)}.")
         if self.simulated:
             notes.append("Simulation: a seed decided the randomness, which protects nobody.")
         return tuple(notes)
+
+    def _gaps(self) -> dict[str, str]:
+        """{column: its party} for those whose empty cells make a record count as absent."""
+        level = {feature.column for feature in self.features if feature.category == EMPTY}
+        owners = {feature.column: feature.party for feature in self.features if feature.column not in level}
+        return {
+            name: party
+            for name, party in owners.items()
+            if name in self.columns and self.columns[name].rule_for_empty("drop", "mask") == "drop"
+        }
+
+    def _units(self) -> list[str]:
+        """What 1 is of columns whose cells are no numbers."""
+        units = []
+        for name in dict.fromkeys(feature.column for feature in self.features if feature.column in self.columns):
+            column = self.columns[name]
+            if column.kind == "date":
+                units.append(f"{name} counts {column.step}s from {column.from_}")
+            elif column.categories is not None and column.kind != "categorical" and column.categories != (0, 1):
+                units.append(f"{name} is {len(column.categories) - 1} for {str(column.categories[-1])!r}")
+        return units
 
     def _facts(self) -> tuple[tuple[Fact, Fact], ...]:
         likelihood = "none" if self.noisy else f"{self.loglik:.6g}"
@@ -400,7 +430,7 @@ class Regression(Sample, Inference, Result):
             count = self.present(party)
             lines.append(f"  {party}: {count:,} present, {100 * max(1 - count / self.nobs, 0):.2f} % missing")
         ordered = self._ordered_patterns()
-        lines.append(f"  {len(ordered)} patterns:")
+        lines.append(f"  {counted(len(ordered), 'pattern')}:")
         lines += [f"  {count:>10,}  {parties}" for parties, count in ordered[:SHOWN_PATTERNS]]
         if len(ordered) > SHOWN_PATTERNS:
             rest = sum(count for _, count in ordered[SHOWN_PATTERNS:])

@@ -17,7 +17,7 @@ from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.job import Job
 from colonnade.federation.method import Counted, Result
 from colonnade.federation.run_folder import RunFolder
-from colonnade.formatting import number, with_unit
+from colonnade.formatting import counted, number, with_unit
 from colonnade.models.matrix import columns_of, feature_matrix
 from colonnade.models.sparse.moments import UNRELIABLE
 from colonnade.models.sparse.path import Family, PathPoint, Traced, mean_response
@@ -140,7 +140,7 @@ class Selection(Result):
             (("Dep. Variable:", self.response), ("No. Observations:", f"{self.nobs:,} of {self.cohort:,}")),
             (("Family:", self.family), ("Selected:", f"{len(self.support)} of {len(self.features)}")),
             (("Penalty:", self.penalty), ("Deviance explained:", f"{self.explained[self.chosen]:.4f}")),
-            (("Solver:", f"{self.solver}, {self.rounds} rounds"), ("lambda:", f"{self.lambda_:.5g}")),
+            (("Solver:", f"{self.solver}, {counted(self.rounds, 'round')}"), ("lambda:", f"{self.lambda_:.5g}")),
             (
                 (f"Criterion: {self.criterion}", f"{self.scores[self.chosen]:.6g}"),
                 ("Optimality residual:", f"{self.residual:.1e}"),
