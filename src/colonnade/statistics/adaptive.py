@@ -392,7 +392,7 @@ def first_cells(axis: Axis, *, n: int, rounds: Rounds) -> Cells:
 def next_cells(cells: Cells, noisy: Integers, *, left: int, n: int, rounds: Rounds) -> Cells:
     """What the counts of a round make of its cells; `left` more rounds follow the next one."""
     parts, low = _looked_at(cells, noisy, n=n, rounds=rounds)
-    # Cells that are only counted once more need no room for parts: clear neighbours stay apart if that count tells them.
+    # Cells that are only counted once more need no room for parts: neighbours stay apart if that count tells them.
     ends = left <= 0 and rounds.last_tells
     merged = _merged(parts, low, goal=HELD * rounds.last_believed if ends else _goal(n, rounds), rounds=rounds)
     return replace(merged, parts=_cuts(merged, left=left, n=n, rounds=rounds))
