@@ -88,9 +88,7 @@ def opendp_quantiles(
     """OpenDP's private quantiles on equal candidates, the budget divided equally; straight lines between them."""
     candidates = tuple(np.unique(np.linspace(lower, upper, LEAVES + 1)).tolist())
     asked = np.arange(1, QUANTILES + 1) / (QUANTILES + 1)
-    values = [
-        float(_quantile(candidates, float(alpha), budget.epsilon / QUANTILES)(ordered.tolist())) for alpha in asked
-    ]
+    values = [float(_quantile(candidates, float(alpha), budget.epsilon / QUANTILES)(ordered)) for alpha in asked]
     knots = np.concatenate([[lower], np.sort(values), [upper]])
     return np.asarray(np.interp(levels, np.concatenate([[0.0], asked, [1.0]]), knots))
 

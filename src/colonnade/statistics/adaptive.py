@@ -42,18 +42,20 @@ Counter = Callable[[Integers], Integers]
 
 BITS = 40
 """The grid of a continuous column has 2^BITS steps; that of a count has a step for each integer."""
-CELLS = 256
-"""Cells of one round, at most."""
+CELLS = 512
+"""Cells of one round, at most, where the last round tells most; half as many where all tell alike."""
 FIRST = 64
 """Cells of the first round, at most."""
-SMOOTH = 192
-"""Cells that a smooth column is cut into, at most."""
+SMOOTH = 384
+"""Cells that a smooth column is cut into, at most, in the same sense."""
 HELD = 4.0
 """A smooth part holds at least this many standard deviations of the noise of a count."""
 NARROWED = 128.0
-"""A cell that became so much narrower and kept most of its mass is a point mass."""
-EMPTIED = 4 * NARROWED
-"""Beside one that became so much narrower, what is not clear is merged."""
+"""A cell that became so much narrower and kept most of its mass is a point mass; half of it where rounds are few."""
+EMPTIED = 4.0
+"""Beside one that became as many times narrower as that, and more, what is not clear is merged."""
+NEVER: Mapping[Noise, float] = {"gaussian": 6.0, "laplace": 10.0}
+"""Standard deviations that noise exceeds with a chance below a millionth: what stands out so far holds records."""
 NOISY = 0.1
 """The share of the records by which ranks may be off (two standard deviations) before a column is mostly noise."""
 POINT_SHARE = 0.005
@@ -187,16 +189,42 @@ class Rounds:
         return self.sd_of(0)
 
     @property
+    def last_tells(self) -> bool:
+        """Does the last round tell most, and the others little more than where its cells should be?"""
+        return self.last is not None
+
+    @property
+    def cells(self) -> int:
+        """Of one round, at most. More make the fit of rounds that tell alike slower, and not better."""
+        return CELLS if self.last_tells else CELLS // 2
+
+    @property
+    def smooth(self) -> int:
+        """Cells that a smooth column is cut into, at most."""
+        return SMOOTH if self.last_tells else SMOOTH // 2
+
+    @property
+    def narrowed(self) -> float:
+        """How much narrower a cell became that is a point mass."""
+        return NARROWED / 2 if self.last_tells else NARROWED
+
+    @property
     def believed(self) -> float:
         """The noise that decisions and weights take: at least a fraction of a record."""
         return max(self.sd, 0.25)
+
+    @property
+    def last_believed(self) -> float:
+        """That of the last round."""
+        return math.sqrt(self.variance(self.number - 1))
 
     def variance(self, turn: int) -> float:
         """The weight of a round in the fit is its inverse."""
         return max(self.sd_of(turn), 0.25) ** 2
 
-    def clear(self, cells: int) -> float:
-        """Standard deviations that the noise of so many counts hardly ever exceeds: about once in two rounds."""
+    def clear(self) -> float:
+        """Standard deviations that the noise of a round's counts hardly ever exceeds: about once in two rounds."""
+        cells = self.cells
         if self.noise == "gaussian":
             return math.sqrt(2 * math.log(2 * cells))
         return math.log(2 * cells) / math.sqrt(2)
@@ -254,14 +282,14 @@ class SortedValues:
 
 
 def most_counts(rounds: int) -> int:
-    """Numbers that leave a party for one column."""
-    return rounds * (CELLS + 2)
+    """Numbers that leave a party for one column, in rounds that tell alike."""
+    return rounds * (CELLS // 2 + 2)
 
 
-def to_arrays(released: Sequence[Counts]) -> dict[str, Integers]:
+def to_arrays(released: Sequence[Counts], rounds: Rounds) -> dict[str, Integers]:
     """The counts of all rounds, for the wire; `from_arrays` is its inverse. Their number depends on no data: a round
     with fewer cells ends with zeros. The edges follow from the counts."""
-    counts = np.zeros((len(released), CELLS), dtype=np.int64)
+    counts = np.zeros((len(released), rounds.cells), dtype=np.int64)
     for row, turn in zip(counts, released, strict=True):
         row[: turn.counts.size] = turn.counts
     sizes = np.array([turn.counts.size for turn in released], dtype=np.int64)
@@ -270,8 +298,8 @@ def to_arrays(released: Sequence[Counts]) -> dict[str, Integers]:
 
 def from_arrays(arrays: Mapping[str, ArrayLike], axis: Axis, *, n: int, rounds: Rounds) -> list[Counts]:
     sizes, counts, empty = (np.asarray(arrays[name], dtype=np.int64) for name in ("sizes", "counts", "empty"))
-    if sizes.shape != (rounds.number,) or counts.shape != (rounds.number, CELLS) or empty.shape != sizes.shape:
-        raise BadArguments(f"an adaptive marginal has {rounds.number} rounds of at most {CELLS} counts.")
+    if sizes.shape != (rounds.number,) or counts.shape != (rounds.number, rounds.cells) or empty.shape != sizes.shape:
+        raise BadArguments(f"an adaptive marginal has {rounds.number} rounds of at most {rounds.cells} counts.")
     released: list[Counts] = []
     cells = first_cells(axis, n=n, rounds=rounds)
     for turn, size in enumerate(sizes.tolist()):
@@ -299,8 +327,10 @@ class Forecast:
     def of(cls, axis: Axis, *, n: int, rounds: Rounds) -> Forecast:
         # Of rounds that differ: the one that cuts decides where cells are, the last one what they hold.
         s = (rounds.variance(0) * rounds.variance(rounds.number - 1)) ** 0.25
-        cells = int(min(max(n / _goal(n, rounds), 1), SMOOTH, axis.steps))
-        error = ERROR_SCALE * (max(n, 1) / s) ** -ERROR_POWER + (0.0 if cells == axis.steps else 0.5 / cells)
+        cells = int(min(max(n / _goal(n, rounds), 1), rounds.smooth, axis.steps))
+        error = ERROR_SCALE[rounds.noise] * (max(n, 1) / s) ** -ERROR_POWER + (
+            0.0 if cells == axis.steps else 0.5 / cells
+        )
         return cls(cells, error=min(error, 1.0), point=_worth(n, rounds) / max(n, 1))
 
     def in_words(self) -> str:
@@ -312,7 +342,8 @@ class Forecast:
         )
 
 
-ERROR_SCALE, ERROR_POWER = 1.6, 0.8
+ERROR_SCALE: Mapping[Noise, float] = {"gaussian": 1.6, "laplace": 2.6}
+ERROR_POWER = 0.8
 """Of the forecast: the 95th percentile of the largest error of F over simulated columns is about scale (n / s)^-power
 plus half a cell."""
 
@@ -361,7 +392,9 @@ def first_cells(axis: Axis, *, n: int, rounds: Rounds) -> Cells:
 def next_cells(cells: Cells, noisy: Integers, *, left: int, n: int, rounds: Rounds) -> Cells:
     """What the counts of a round make of its cells; `left` more rounds follow the next one."""
     parts, low = _looked_at(cells, noisy, n=n, rounds=rounds)
-    merged = _merged(parts, low, n=n, rounds=rounds)
+    # Cells that are only counted once more need no room for parts: neighbours stay apart if that count tells them.
+    ends = left <= 0 and rounds.last_tells
+    merged = _merged(parts, low, goal=HELD * rounds.last_believed if ends else _goal(n, rounds), rounds=rounds)
     return replace(merged, parts=_cuts(merged, left=left, n=n, rounds=rounds))
 
 
@@ -372,7 +405,7 @@ def _looked_at(cells: Cells, noisy: Integers, *, n: int, rounds: Rounds) -> tupl
     moves each part by s^2 / (v + k s^2) of P - sum y.
     """
     s = rounds.believed
-    clear = rounds.clear(CELLS) * s
+    clear = rounds.clear() * s
     parent = np.repeat(np.arange(cells.parts.size), cells.parts)
     cut = cells.parts[parent] > 1
     k = cells.parts[parent].astype(np.float64)
@@ -386,7 +419,7 @@ def _looked_at(cells: Cells, noisy: Integers, *, n: int, rounds: Rounds) -> tupl
     stands_out = cut & (counts - total / k > clear) & (counts > clear)
     most = stands_out & (counts > np.where(k >= 4, 0.5, 0.8) * total)
     # Beside a part that is likely a point mass there is little: what is there must be clear to stay apart.
-    emptied = np.bincount(parent, most & (cells.narrowed[parent] * k >= EMPTIED))[parent] > 0
+    emptied = np.bincount(parent, most & (cells.narrowed[parent] * k >= EMPTIED * rounds.narrowed))[parent] > 0
     low = np.where(emptied, ~stands_out, counts < 1.5 * np.sqrt(variances))
     looked_at = Cells(
         cells.asked,
@@ -399,9 +432,9 @@ def _looked_at(cells: Cells, noisy: Integers, *, n: int, rounds: Rounds) -> tupl
     return looked_at, low & ~(looked_at.unclear & (looked_at.narrowed > 1))
 
 
-def _merged(parts: Cells, low: Booleans, *, n: int, rounds: Rounds) -> Cells:
-    """Neighbours whose counts are noise become one cell; if they hold something together, a few cells."""
-    s, goal = rounds.believed, _goal(n, rounds)
+def _merged(parts: Cells, low: Booleans, *, goal: float, rounds: Rounds) -> Cells:
+    """Neighbours whose counts are noise become one cell; if they hold something together, a few cells of `goal`."""
+    s = rounds.believed
     # One step of the grid that holds enough for itself stays apart: an integer is a value of its own.
     single = (np.diff(parts.edges) == 1) & (parts.counts > HELD * s)
     starts: list[int] = []
@@ -438,37 +471,39 @@ def _merged(parts: Cells, low: Booleans, *, n: int, rounds: Rounds) -> Cells:
 
 def _worth(n: int, rounds: Rounds) -> float:
     """Records from which on it is worth looking what a cell hides."""
-    return max((rounds.clear(CELLS) + 1) * rounds.believed, n / (8 * SMOOTH))
+    return max((rounds.clear() + 1) * rounds.believed, n / (8 * rounds.smooth))
 
 
 def _goal(n: int, rounds: Rounds) -> float:
-    """Records that a smooth part should hold: twice as many where the last round tells most, since a rank then carries
-    the noise of all its counts."""
-    held = HELD if rounds.last is None else 2 * HELD
-    return max(held * math.sqrt(rounds.variance(rounds.number - 1)), n / SMOOTH)
+    """Records that a smooth part should hold: more where the last round tells most, since a rank then carries the noise
+    of all its counts."""
+    held = 1.5 * HELD if rounds.last_tells else HELD
+    return max(held * rounds.last_believed, n / rounds.smooth)
 
 
 def _cuts(cells: Cells, *, left: int, n: int, rounds: Rounds) -> Integers:
     """Into how many parts each cell is cut. The last round cuts nothing: it counts what was chosen.
 
     What is unclear comes first: all room goes to cells that may hide something narrower. Smooth cells are cut where no
-    cell is unclear, or in the last two rounds that cut.
+    cell is unclear, or in the last two rounds that cut; in the last one if there are few.
     """
     one = np.ones(cells.counts.size, dtype=np.int64)
     if left <= 0:
         return one
     width = np.diff(cells.edges)
     hides = cells.unclear & (width > 1)
-    smooth = np.where((left <= 2) | ~hides.any(), np.floor(cells.counts / _goal(n, rounds)), 1.0)
+    smooth = np.where(
+        (left <= (1 if rounds.last_tells else 2)) | ~hides.any(), np.floor(cells.counts / _goal(n, rounds)), 1.0
+    )
     parts = np.maximum(smooth, 1.0)
-    room = CELLS - int(parts.sum())
+    room = rounds.cells - int(parts.sum())
     if hides.any() and room > 0:
         # At least four parts each: the cells with the most records first.
         largest = np.argsort(-np.where(hides, cells.counts, -math.inf), kind="stable")
         served = largest[: min(int(hides.sum()), max(room // 3, 1))]
         parts[served] = np.maximum(parts[served], min(64, 1 + room // served.size))
-    if parts.sum() > CELLS:
-        parts = 1 + np.floor((parts - 1) * (CELLS - parts.size) / (parts.sum() - parts.size))
+    if parts.sum() > rounds.cells:
+        parts = 1 + np.floor((parts - 1) * (rounds.cells - parts.size) / (parts.sum() - parts.size))
     return np.minimum(np.maximum(parts, 1), width).astype(np.int64)
 
 
@@ -532,6 +567,7 @@ def _supported(fit: Fit, counts: Reals, covariance: Reals, widths: Reals, is_poi
     core = float(widths[dense[: int(np.searchsorted(running, 0.75 * running[-1])) + 1]].sum())
     wide = np.log(np.maximum(widths / core, 1.0))
     asked = np.sqrt(1 + 4 * wide) if noise == "gaussian" else 1 + math.sqrt(2) * wide
+    asked = np.minimum(asked, NEVER[noise])
     live, fitted = np.ones(counts.size, dtype=bool), counts
     for _ in range(counts.size):
         credible = fitted / np.maximum(sd, 1e-12) - asked
@@ -598,7 +634,7 @@ class AdaptiveMarginal:
         ends, sds = axis.values(cells.edges), np.sqrt(np.diag(covariance))
         widths = np.diff(ends)
         single = np.diff(cells.edges) == 1
-        narrowed = (cells.narrowed >= NARROWED) & _alone(solved, sds, ends)
+        narrowed = (cells.narrowed >= rounds.narrowed) & _alone(solved, sds, ends)
         is_point = (single & (axis.whole | (cells.narrowed > 1))) | narrowed
         fitted = _supported(fit, solved, covariance, widths, is_point, rounds.noise)
         ranks = np.cumsum(np.cumsum(covariance, axis=0), axis=1)

@@ -31,7 +31,7 @@ from colonnade.privacy.cost import Gaussian, GaussianCell
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness, simulated_generator
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.statistics.adaptive import CELLS, Axis, Counts, Rounds, release
+from colonnade.statistics.adaptive import Axis, Counts, Rounds, release
 from colonnade.statistics.describe import Describe
 from colonnade.statistics.moments import Moments, MomentsLayout
 from colonnade.statistics.polynomial import Polynomial, PolynomialSum
@@ -324,7 +324,7 @@ def choice_audit(claim: PrivacyProfile, *, delta: float, runs: int) -> Audit[boo
     """How many cells the second round has. With the record its cell reaches the number from which on a cell is cut,
     without it not: a choice by exact counts would tell them apart for sure, one by noisy counts hardly."""
     rounds = audited_rounds()
-    others = math.ceil((rounds.clear(CELLS) + 1) * rounds.believed) - 1
+    others = math.ceil((rounds.clear() + 1) * rounds.believed) - 1
 
     def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
         sizes = [released_around(others, present, rounds, randomness)[1].counts.size for _ in range(runs)]

@@ -47,9 +47,11 @@ Shape = Literal["histogram", "tree", "adaptive"]
 MOST_BINS = Size(10_000, least=1)
 DEPTH = 10
 """Levels of a dyadic tree."""
-ROUNDS: Mapping[Noise, int] = {"gaussian": 8, "laplace": 6}
-"""Of an adaptive marginal. Gaussian noise grows with their root only, and all rounds count alike; with Laplace noise
-the last round, which counts what the others have chosen, has half of the budget."""
+ROUNDS: Mapping[Noise, int] = {"gaussian": 8, "laplace": 5}
+"""Of an adaptive marginal. Gaussian noise grows with their root only, and all rounds count alike; Laplace noise grows
+with their number."""
+LAST_SHARE = 0.6
+"""Of the budget with Laplace noise: that of the last round, which counts what the others have chosen."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 FEW = 10
 """Columns that are described whatever the noise."""
@@ -225,7 +227,8 @@ def adaptive_rounds(noise: Noise, level: float) -> Rounds:
     """The rounds of an adaptive marginal that together cost `level`: a noise multiplier, or an epsilon."""
     number = ROUNDS[noise]
     if noise == "laplace":
-        return Rounds(number, noise, _up((number - 1) / (level / 2)), last=_up(2 / level))
+        choosing, last = (math.nextafter(share * level, 0.0) for share in (1 - LAST_SHARE, LAST_SHARE))
+        return Rounds(number, noise, _up((number - 1) / choosing), last=_up(1 / last))
     return Rounds(number, noise, _up(level * _up(math.sqrt(number))))
 
 
@@ -500,8 +503,9 @@ def marginal(
 ) -> Release:
     declared = me.block.columns[column]
     if shape == "adaptive":
-        counted = release_adaptive(me, declared, adaptive_rounds(noise, level))
-        return Release(adaptive.to_arrays(counted), f"noisy counts of the cells of {column}, round by round")
+        rounds = adaptive_rounds(noise, level)
+        counted = release_adaptive(me, declared, rounds)
+        return Release(adaptive.to_arrays(counted, rounds), f"noisy counts of the cells of {column}, round by round")
     public = cells(
         declared if shape == "histogram" else _leafy(declared), bins=bins if shape == "histogram" else 2**DEPTH
     )

@@ -18,7 +18,6 @@ from colonnade.data.column import Column
 from colonnade.errors import BadArguments
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.adaptive import (
-    CELLS,
     AdaptiveMarginal,
     Axis,
     Counts,
@@ -213,8 +212,8 @@ def test_it_survives_plain_data_and_the_wire() -> None:
     column, values = real_columns(N, 9)["heaped"]
     rounds = Rounds(5, "laplace", 5.0)
     turns = released(column, values, rounds)
-    arrays = to_arrays(turns)
-    assert arrays["counts"].shape == (5, CELLS), "how many numbers leave does not depend on the data"
+    arrays = to_arrays(turns, rounds)
+    assert arrays["counts"].shape == (5, rounds.cells), "how many numbers leave does not depend on the data"
     axis = Axis.of(column)
     again = from_arrays(arrays, axis, n=N, rounds=rounds)
     assert all(np.array_equal(mine.edges, other.edges) for mine, other in zip(turns, again, strict=True))
@@ -248,7 +247,7 @@ def test_any_records_and_any_noise_give_a_proper_distribution(
         rounds=rounds,
         randomness=SimulatedRandomness(seed),
     )
-    assert all(turn.counts.size <= CELLS for turn in turns)
+    assert all(turn.counts.size <= rounds.cells for turn in turns)
     assert all(turn.edges[0] == 0 and turn.edges[-1] == axis.steps for turn in turns)
     marginal = AdaptiveMarginal.of(turns, axis, n=60, rounds=rounds)
     drawn = marginal.quantile(np.linspace(0, 1, 101))

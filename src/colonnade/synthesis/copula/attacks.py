@@ -54,7 +54,9 @@ def corner_scores(releases: CopulaReleases, present: bool, randomness: Randomnes
     axis, n = Axis.of(AGE), layout.facts.n
     noise = column_rounds(sigma, number)
     released = release(lambda edges: axis.count(values, edges), axis, n=n, rounds=noise, randomness=randomness)
-    marginals = party_marginals({"age": AGE}, {"age": to_arrays(released)}, n=n, sigma=sigma, rounds=number).marginals
+    marginals = party_marginals(
+        {"age": AGE}, {"age": to_arrays(released, noise)}, n=n, sigma=sigma, rounds=number
+    ).marginals
     counts = np.array([axis.count(values, turn.edges)[-1] for turn in released], dtype=np.int64)
     scores = score_map(AGE, marginals["age"])(values)
     rows = quantize(

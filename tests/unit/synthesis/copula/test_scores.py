@@ -52,7 +52,7 @@ def released(encoded: Encoded, *, n: int, sigma: float, seed: int = 1) -> dict[s
         axis, ordered = Axis.of(column), np.sort(encoded[name])
         rounds = column_rounds(sigma, ROUNDS)
         turns = release(partial(axis.count, ordered), axis, n=n, rounds=rounds, randomness=randomness)
-        answers[name] = to_arrays(turns)
+        answers[name] = to_arrays(turns, rounds)
     return answers
 
 
