@@ -22,6 +22,8 @@ from colonnade.view.page import Html, join, listing, paragraph, prose, section, 
 from colonnade.view.render import render_blocks
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
+WONDERED: dict[Relation, str] = {"zero-out": "was it used? (zero-out)", "replace": "which of two is it? (replace)"}
+"""What an attacker asks about a record."""
 LEAST_EVENT = 1e-3
 """Beliefs are bounded for conclusions that are drawn at least this often; rarer ones fall under delta."""
 
@@ -252,7 +254,8 @@ def privacy_section(
             ]
         ),
         paragraph(
-            "`colonnade docs threat-model` says who is trusted with what, and what is out of scope.", class_="soft"
+            prose("`colonnade docs threat-model` says who is trusted with what, and what is out of scope."),
+            class_="soft",
         ),
     )
 
@@ -338,7 +341,10 @@ def belief_figure(bounds: Mapping[Relation, Guarantee]) -> Figure:
         chart="curves",
         data={
             "lines": {
-                relation: (priors, [belief(prior, epsilon=bound.epsilon, delta=bound.delta) for prior in priors])
+                WONDERED[relation]: (
+                    priors,
+                    [belief(prior, epsilon=bound.epsilon, delta=bound.delta) for prior in priors],
+                )
                 for relation, bound in bounds.items()
             },
             "diagonal": "nothing learned",

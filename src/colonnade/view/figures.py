@@ -181,14 +181,15 @@ def _axes(figure: Figure, width: float) -> Axes:
 
 
 def _headed(figure: Figure) -> bool:
-    """Is there a line above rows of names that says what they are? Upright at their side it would need more rows."""
-    return bool(figure.y) and SCALES[figure.chart] == "x"
+    """Is there a line above rows of names that says what they are, unless the title does? Upright at their side it
+    would need more rows."""
+    return SCALES[figure.chart] == "x" and figure.y not in ("", figure.title)
 
 
 def _draw(figure: Figure, ax: Axes, width: float) -> None:
     CHARTS[figure.chart](ax, figure.data, width)
     ax.set_axisbelow(True)
-    upright = "" if _headed(figure) else figure.y
+    upright = "" if SCALES[figure.chart] == "x" else figure.y
     for axis, label, line, name in ((ax.xaxis, figure.x, 44, "x"), (ax.yaxis, upright, 28, "y")):
         if label:
             axis.set_label_text(_lines(label, line if width < WIDE else 2 * line))
@@ -398,7 +399,7 @@ def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         places = np.unique(np.linspace(first, last, 3 if width < WIDE else 5).round().astype(int))
         ax.set_xticks(edges[places], [_plain(texts[place]) for place in places])
     else:
-        _number_axis(ax.xaxis, most=5 if width < WIDE else 8)
+        _number_axis(ax.xaxis, most=5 if width < WIDE else 8, whole=bool((edges == edges.round()).all()))
 
 
 def _beside(data: Mapping[str, Any]) -> tuple[Any, Any, str] | None:
@@ -938,11 +939,11 @@ def _count_axis(axis: Any, *, most: int = 4) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: _compact(value, max(axis.get_view_interval()))))
 
 
-def _number_axis(axis: Any, *, most: int) -> None:
-    """Round ticks, short numbers."""
+def _number_axis(axis: Any, *, most: int, whole: bool = False) -> None:
+    """Round ticks, short numbers; of a count no halves."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10], integer=whole))
 
     def label(value: float, _: Any) -> str:
         largest = float(np.abs(axis.get_view_interval()).max())

@@ -77,6 +77,15 @@ def test_what_rows_of_names_are_is_said_above_them() -> None:
     assert 11 <= float(place) < min(rows) - 11
     assert "rotate" not in element
     assert [text.get_text() for text in plot(figure).ax_.texts][-1] == "children (persons)"
+    assert "children" not in svg(replace(figure, y="children", title="children")), "the title says it"
+
+
+def test_a_count_has_no_halves_at_its_axis() -> None:
+    for cells, stated in ((20, False), (21, True)):
+        edges = [20 * place / cells for place in range(cells + 1)]
+        ax = plot(drawn("histogram", counts=[1] * cells, edges=edges)).ax_
+        ticks = [tick for tick in ax.get_xticks() if edges[0] <= tick <= edges[-1]]
+        assert any(tick % 1 for tick in ticks) == stated
 
 
 @pytest.mark.parametrize("signs", [(1.0, 1.0), (-1.0, -1.0), (1.0, -1.0)])
