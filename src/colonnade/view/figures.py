@@ -364,6 +364,7 @@ def bars(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     _count_axis(ax.xaxis)
     if "whole" in data:  # nothing can be more
         ax.set_xticks([tick for tick in ax.get_xticks() if tick <= top])
+        ax.spines["bottom"].set_bounds(0, top)
 
 
 def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
@@ -615,7 +616,8 @@ def blocks(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         ends = np.flatnonzero(held & ~np.concatenate([held[1:], [False]])) + 1
         ax.barh(tops[starts], party_width, left=left, height=tops[ends] - tops[starts], align="edge", color=BAR)
     ax.set_ylim(tops[-1], 0)
-    ax.set_xlim(lefts[0] - 0.2, lefts[-1] + wide[-1] + 0.2)
+    beside = 0.01 * columns.sum()
+    ax.set_xlim(lefts[0] - beside, lefts[-1] + wide[-1] + beside)
     narrow = width < WIDE
     names = [
         _wrapped(name, 24) if narrow else f"{_wrapped(name, 24)}\n{count:g}"
@@ -907,8 +909,8 @@ HEIGHTS: Mapping[ChartName, Callable[[Mapping[str, Any], float], float]] = {
     "blocks": lambda data, width: 290.0 if width < WIDE else 320.0,
     "heatmap": lambda data, width: _heatmap_height(data["labels"], width),
     "weights": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + 22,
-    "scree": lambda data, width: 190.0 if width < WIDE else 240.0,
-    "arrows": lambda data, width: 300.0 if width < WIDE else 420.0,
+    "scree": lambda data, width: 220.0 if width < WIDE else 240.0,
+    "arrows": lambda data, width: 270.0 if width < WIDE else 420.0,
     "curves": lambda data, width: 270.0 if width < WIDE else 380.0,
     "stair": lambda data, width: 190.0 if width < WIDE else 230.0,
     "parts": lambda data, width: 96.0,
@@ -943,7 +945,7 @@ def _number_axis(axis: Any, *, most: int, whole: bool = False) -> None:
     """Round ticks, short numbers; of a count no halves."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10], integer=whole))
+    axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 5, 10], integer=whole))
 
     def label(value: float, _: Any) -> str:
         largest = float(np.abs(axis.get_view_interval()).max())

@@ -81,8 +81,8 @@ def test_what_rows_of_names_are_is_said_above_them() -> None:
 
 
 def test_a_count_has_no_halves_at_its_axis() -> None:
-    for cells, stated in ((20, False), (21, True)):
-        edges = [20 * place / cells for place in range(cells + 1)]
+    for cells, stated in ((3, False), (4, True)):
+        edges = [3 * place / cells for place in range(cells + 1)]
         ax = plot(drawn("histogram", counts=[1] * cells, edges=edges)).ax_
         ticks = [tick for tick in ax.get_xticks() if edges[0] <= tick <= edges[-1]]
         assert any(tick % 1 for tick in ticks) == stated
