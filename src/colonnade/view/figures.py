@@ -592,7 +592,7 @@ def upset(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     if rest > 0:
         words = f"and {rest:,} smaller ones in the table"
         ax.text(1.0, 0.02, words, ha="right", va="bottom", color=SOFT, transform=ax.transAxes)
-    _count_axis(ax.xaxis, most=4 if width < WIDE else 7)  # some of them lie left of zero
+    _count_axis(ax.xaxis, most=6 if width < WIDE else 8)  # some of them lie left of zero
     ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= 1.16 * top])
 
 
@@ -848,7 +848,7 @@ def parts(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         start += value
     if start < budget:
         left = ax.barh(0.0, budget - start, left=start, height=1.0, facecolor="none", edgecolor=SOFT, linewidth=0.8)
-        entries.append((f"left {budget - start:.3g}", left))
+        entries.append((f"{'then ' * (len(entries) > 1)}left {budget - start:.3g}", left))
     else:
         entries.append((f"budget {budget:g}", ax.axvline(budget, color=INK, linestyle=DASHES[1])))
     ax.set_xlim(0, 1.01 * max(start, budget))
