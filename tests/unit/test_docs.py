@@ -43,6 +43,16 @@ def test_files_that_are_named_exist(page: Path) -> None:
         assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
+def test_the_readme_opens_with_a_sentence_the_picture_and_ten_lines() -> None:
+    title, sentence, picture, *rest = (ROOT / "README.md").read_text().split("\n\n")
+    assert title == "# Colonnade"
+    assert len(re.findall(r"[.!?](?:\s|$)", sentence)) == 1
+    assert re.fullmatch(r"!\[.+\]\(docs/images/story\.png\)", picture)
+    code, printed = re.findall(r"```(?:python|text)\n(.*?)```", "\n\n".join(rest), re.DOTALL)[:2]
+    assert len([line for line in code.splitlines() if line]) == 10
+    assert "<Plan of regress" in printed
+
+
 def test_the_attacks_of_the_threat_model_are_tests() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/threat-model.md").read_text())
     assert len(named) == 22

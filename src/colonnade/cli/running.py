@@ -235,7 +235,7 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
 
 def say_total(plan: Plan, out: Output) -> None:
     """What the plan costs a person, under both relations."""
-    from colonnade.evaluation.privacy import PersonTotal
+    from colonnade.privacy.person import PersonTotal
 
     out.say("A person's total over all parties' releases of this run, (epsilon, delta):")
     person = PersonTotal.of(plan.costs(), delta=plan.delta)

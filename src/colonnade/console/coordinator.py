@@ -20,7 +20,7 @@ from colonnade.console.layout import Address, Page
 from colonnade.console.operators import Operators
 from colonnade.console.pages import badge, card, progress_bar
 from colonnade.errors import ColonnadeError, RunError
-from colonnade.evaluation.privacy import PersonTotal, glance
+from colonnade.evaluation.privacy import glance
 from colonnade.federation.config import Consortium, CoordinatorFile
 from colonnade.federation.job import Progress
 from colonnade.federation.method import Method
@@ -30,6 +30,7 @@ from colonnade.federation.service import Queue, State, planned
 from colonnade.federation.spelling import form_of, members, read, repeated, spell
 from colonnade.federation.transports.certificates import AUTHORITY
 from colonnade.formatting import duration
+from colonnade.privacy.person import PersonTotal
 from colonnade.view.page import Html, folded, join, notes, paragraph, section, table, tag
 
 FIRST = ("epsilon", "delta", "response", "columns", "model", "n_components")

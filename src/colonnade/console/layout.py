@@ -76,7 +76,7 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; min-width: 0
   padding: .55rem 0; max-width: none; } .leaves p { margin: .1rem 0; }
 progress, meter { display: block; appearance: none; width: 100%; height: .6rem; margin: .5rem 0 .3rem; border: 0;
   border-radius: 4px; overflow: hidden; background: var(--line); }
-::-webkit-progress-bar, ::-webkit-meter-bar { background: var(--line); border: 0; }
+::-webkit-progress-bar, ::-webkit-meter-bar { background: var(--line); border: 0; height: .6rem; }
 ::-webkit-progress-value, ::-webkit-meter-optimum-value { background: var(--bar); }
 ::-moz-progress-bar, ::-moz-meter-bar { background: var(--bar); }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--panel); border: 1px solid var(--line);

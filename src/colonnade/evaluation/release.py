@@ -24,13 +24,14 @@ from colonnade.catalogue import CATALOGUE
 from colonnade.codec import plain
 from colonnade.durable import Database, whole_file
 from colonnade.errors import BadArguments, RunError
-from colonnade.evaluation.privacy import PersonTotal, released, seen_by
+from colonnade.evaluation.privacy import released, seen_by
 from colonnade.evaluation.report import view_of
 from colonnade.federation.messages import Transcript
 from colonnade.federation.method import Result
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number, timestamp
 from colonnade.privacy.cost import Cost
+from colonnade.privacy.person import PersonTotal
 from colonnade.privacy.wording import in_plain_words
 from colonnade.view.page import Html, listing, page, paragraph, section, table, tag
 

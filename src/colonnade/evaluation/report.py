@@ -18,21 +18,14 @@ import colonnade
 from colonnade.data.column import value_text
 from colonnade.durable import Database, whole_file
 from colonnade.errors import RunError
-from colonnade.evaluation.privacy import (
-    RELATIONS,
-    PersonTotal,
-    cards,
-    glance,
-    privacy_section,
-    released,
-    seen_by,
-)
+from colonnade.evaluation.privacy import cards, glance, privacy_section, released, seen_by
 from colonnade.federation.messages import Transcript
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import counted, size, timestamp
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import Cost
+from colonnade.privacy.person import RELATIONS, PersonTotal
 from colonnade.privacy.wording import in_plain_words, pair
 from colonnade.view.blocks import Figure, Section, Table, Text, View
 from colonnade.view.page import Html, folded, listing, notes, page, paragraph, section, table, tag

@@ -18,11 +18,12 @@ import numpy as np
 from colonnade.data.simulated.example import Example
 from colonnade.durable import whole_file
 from colonnade.evaluation import fidelity
-from colonnade.evaluation.privacy import PersonTotal, belief_figure, guesses_figure, released, seen_by
+from colonnade.evaluation.privacy import released, seen_by
 from colonnade.evaluation.report import SIMULATED, costs_of, truth_figure, view_of
 from colonnade.federation.method import NoEstimate
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number
+from colonnade.privacy.person import PersonTotal, person_figures
 from colonnade.privacy.wording import pair
 from colonnade.statistics.cells import Cells
 from colonnade.synthesis.figures import column_figure
@@ -83,9 +84,7 @@ def write_story(path: Path, example: Example, runs: Mapping[str, RunFolder], *, 
         section(
             "What it cost a person",
             paragraph(_cost_words(person), class_="lead"),
-            render_blocks([Figures(figures=(guesses_figure(person), belief_figure(person.total)))])
-            if person.bounded
-            else None,
+            render_blocks([person_figures(person)]) if person.bounded else None,
         ),
         section("What left the institutions", *(_left(path, name, run) for name, run in runs.items())),
     )

@@ -17,6 +17,7 @@ from colonnade.errors import RunError
 from colonnade.federation.stage import Stage
 from colonnade.privacy.accounting import Guarantee, guarantee
 from colonnade.privacy.cost import Cost, Relation, Unit
+from colonnade.privacy.person import PersonTotal, person_figures
 from colonnade.view.blocks import Items, Table, Text, View
 from colonnade.view.render import Viewed
 
@@ -124,7 +125,8 @@ class Plan(Viewed):
         return self.text()
 
     def view(self) -> View:
-        """What leaves whom, who sees it and what it costs, for a notebook."""
+        """What leaves whom, who sees it, what it costs and what that means for one person, for a notebook."""
+        person = PersonTotal.of(self.costs(), delta=self.delta)
         rows = tuple(
             (
                 f"{stage.discloses[:1].upper()}{stage.discloses[1:]}",
@@ -146,6 +148,7 @@ class Plan(Viewed):
                     rows=rows,
                     numeric=(2,),
                 ),
+                *((person_figures(person),) if person.bounded else ()),
                 Items(items=self.notes),
             ),
         )

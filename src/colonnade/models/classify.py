@@ -564,7 +564,7 @@ class Classifier(Result):
                 chart="curves",
                 data={"lines": lines, "diagonal": "no better than chance"},
                 label=f"ROC curve by the released moments; the area under it is about {auc:.2f}",
-                title="ROC curve, by the released moments",
+                title="ROC curve, from the released numbers alone",
                 x=f"false positive rate ({event})",
                 y="true positive rate",
                 caption="Means and spread of the scores in both classes follow from what was released anyway; the curve"

@@ -181,14 +181,15 @@ def _axes(figure: Figure, width: float) -> Axes:
 
 
 def _headed(figure: Figure) -> bool:
-    """Is there a line above rows of names that says what they are? Upright at their side it would need more rows."""
-    return bool(figure.y) and SCALES[figure.chart] == "x"
+    """Is there a line above rows of names that says what they are, unless the title does? Upright at their side it
+    would need more rows."""
+    return SCALES[figure.chart] == "x" and figure.y not in ("", figure.title)
 
 
 def _draw(figure: Figure, ax: Axes, width: float) -> None:
     CHARTS[figure.chart](ax, figure.data, width)
     ax.set_axisbelow(True)
-    upright = "" if _headed(figure) else figure.y
+    upright = "" if SCALES[figure.chart] == "x" else figure.y
     for axis, label, line, name in ((ax.xaxis, figure.x, 44, "x"), (ax.yaxis, upright, 28, "y")):
         if label:
             axis.set_label_text(_lines(label, line if width < WIDE else 2 * line))
@@ -363,6 +364,7 @@ def bars(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     _count_axis(ax.xaxis)
     if "whole" in data:  # nothing can be more
         ax.set_xticks([tick for tick in ax.get_xticks() if tick <= top])
+        ax.spines["bottom"].set_bounds(0, top)
 
 
 def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
@@ -398,7 +400,7 @@ def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         places = np.unique(np.linspace(first, last, 3 if width < WIDE else 5).round().astype(int))
         ax.set_xticks(edges[places], [_plain(texts[place]) for place in places])
     else:
-        _number_axis(ax.xaxis, most=5 if width < WIDE else 8)
+        _number_axis(ax.xaxis, most=5 if width < WIDE else 8, whole=bool((edges == edges.round()).all()))
 
 
 def _beside(data: Mapping[str, Any]) -> tuple[Any, Any, str] | None:
@@ -590,7 +592,7 @@ def upset(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     if rest > 0:
         words = f"and {rest:,} smaller ones in the table"
         ax.text(1.0, 0.02, words, ha="right", va="bottom", color=SOFT, transform=ax.transAxes)
-    _count_axis(ax.xaxis, most=4 if width < WIDE else 7)  # some of them lie left of zero
+    _count_axis(ax.xaxis, most=6 if width < WIDE else 8)  # some of them lie left of zero
     ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= 1.16 * top])
 
 
@@ -614,7 +616,8 @@ def blocks(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         ends = np.flatnonzero(held & ~np.concatenate([held[1:], [False]])) + 1
         ax.barh(tops[starts], party_width, left=left, height=tops[ends] - tops[starts], align="edge", color=BAR)
     ax.set_ylim(tops[-1], 0)
-    ax.set_xlim(lefts[0] - 0.2, lefts[-1] + wide[-1] + 0.2)
+    beside = 0.01 * columns.sum()
+    ax.set_xlim(lefts[0] - beside, lefts[-1] + wide[-1] + beside)
     narrow = width < WIDE
     names = [
         _wrapped(name, 24) if narrow else f"{_wrapped(name, 24)}\n{count:g}"
@@ -845,7 +848,7 @@ def parts(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         start += value
     if start < budget:
         left = ax.barh(0.0, budget - start, left=start, height=1.0, facecolor="none", edgecolor=SOFT, linewidth=0.8)
-        entries.append((f"left {budget - start:.3g}", left))
+        entries.append((f"{'then ' * (len(entries) > 1)}left {budget - start:.3g}", left))
     else:
         entries.append((f"budget {budget:g}", ax.axvline(budget, color=INK, linestyle=DASHES[1])))
     ax.set_xlim(0, 1.01 * max(start, budget))
@@ -906,8 +909,8 @@ HEIGHTS: Mapping[ChartName, Callable[[Mapping[str, Any], float], float]] = {
     "blocks": lambda data, width: 290.0 if width < WIDE else 320.0,
     "heatmap": lambda data, width: _heatmap_height(data["labels"], width),
     "weights": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + 22,
-    "scree": lambda data, width: 190.0 if width < WIDE else 240.0,
-    "arrows": lambda data, width: 300.0 if width < WIDE else 420.0,
+    "scree": lambda data, width: 220.0 if width < WIDE else 240.0,
+    "arrows": lambda data, width: 270.0 if width < WIDE else 420.0,
     "curves": lambda data, width: 270.0 if width < WIDE else 380.0,
     "stair": lambda data, width: 190.0 if width < WIDE else 230.0,
     "parts": lambda data, width: 96.0,
@@ -938,11 +941,11 @@ def _count_axis(axis: Any, *, most: int = 4) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: _compact(value, max(axis.get_view_interval()))))
 
 
-def _number_axis(axis: Any, *, most: int) -> None:
-    """Round ticks, short numbers."""
+def _number_axis(axis: Any, *, most: int, whole: bool = False) -> None:
+    """Round ticks, short numbers; of a count no halves."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 5, 10], integer=whole))
 
     def label(value: float, _: Any) -> str:
         largest = float(np.abs(axis.get_view_interval()).max())

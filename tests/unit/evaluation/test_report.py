@@ -16,16 +16,16 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import special
 
 from colonnade.data.column import Column, Columns
-from colonnade.errors import BadArguments, BadPrivacyParameter, CorruptRecord, RunError
-from colonnade.evaluation.privacy import belief, costs_by_audience, presence_fixed, right_guesses
+from colonnade.errors import BadArguments, CorruptRecord, RunError
+from colonnade.evaluation.privacy import costs_by_audience
 from colonnade.evaluation.report import SIMULATED, view_of, write_index, write_report
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.run_folder import RunFolder
 from colonnade.privacy.accounting import guarantee
-from colonnade.privacy.cost import Cost, Gaussian, Laplace, RandomizedResponse, Unbounded, compose
+from colonnade.privacy.cost import Cost, Gaussian, Laplace, Unbounded, compose
+from colonnade.privacy.person import presence_fixed
 from colonnade.statistics.describe import Describe
 from colonnade.view.blocks import ChartName, Figure, Figures, Heading, Items, Section, Table, Text, View
 from colonnade.view.page import VOID, Html, join, table, tag
@@ -292,27 +292,10 @@ def test_terminal_and_report_show_the_same_view(html: str, run: RunFolder) -> No
 
 def test_an_attackers_odds_are_those_of_the_definition(html: str, run: RunFolder) -> None:
     # Oracle: from even odds e^1 + 1000 delta gives 73.1 %, rounded up; e^epsilon / (1 + e^epsilon) where delta is 0.
-    assert belief(0.5, epsilon=1.0) == pytest.approx(math.e / (1 + math.e))
-    assert belief(0.01, epsilon=2.0) == pytest.approx(0.01 * math.exp(2) / (0.99 + 0.01 * math.exp(2)))
-    assert belief(0.0, epsilon=2.0) == 0.0
-    assert belief(0.5, epsilon=1e9) == 1.0
-    with pytest.raises(BadPrivacyParameter):
-        belief(1.5, epsilon=1.0)
     text = Document(html).text
     assert "73.2 %" in text
     for heading in ("Released", "Seen by", "Cost to a person", "How good"):
         assert text.index(heading) < text.index("What it costs a person")
-
-
-@pytest.mark.parametrize("multiplier", [1.0, 5.0])
-def test_right_guesses_bound_the_best_test(multiplier: float) -> None:
-    # Oracle: the best test between N(0, s^2) and N(1, s^2) is right with probability Phi(1 / 2s); randomized response.
-    best = special.ndtr(0.5 / multiplier)
-    assert best <= right_guesses([Gaussian(noise_multiplier=multiplier)]) <= best + 0.1
-    pure = right_guesses([RandomizedResponse(epsilon=1.0, unit="record")])
-    assert pure == pytest.approx(math.e / (1 + math.e), abs=1e-6)
-    assert right_guesses([]) == 0.5
-    assert right_guesses([Unbounded("x", "y")]) == 1.0
 
 
 def test_costs_are_told_apart_by_audience_and_unit() -> None:

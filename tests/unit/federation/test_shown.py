@@ -15,6 +15,7 @@ from colonnade.federation.notebook import notebook_line
 from colonnade.privacy.cost import Gaussian
 from colonnade.privacy.ledger import Budget, Ledger, Reservation
 from colonnade.statistics.describe import Describe
+from colonnade.statistics.moments import Moments
 from support.small import three_parties
 
 
@@ -27,6 +28,10 @@ def test_a_federation_and_its_plan_show_public_facts_and_costs(tmp_path: Path) -
         shown = plan._repr_html_()
         assert all(party in shown for party in ("clinic", "court", "bank"))
         assert "Noisy counts of one column" in shown
+        assert plan.figures == ("guesses", "belief")
+        assert plan.plot("belief").ax_.get_xlabel() == "belief about one person before"
+        exact = federation.plan(Moments(epsilon=None, columns=("age", "sued")))
+        assert exact.figures == (), "what has no bound means nothing in numbers"
         assert federation.figures == ("columns",)
         assert [bar.get_width() for bar in federation.plot().ax_.patches] == [2, 1, 2]  # type: ignore[attr-defined]
 

@@ -77,6 +77,15 @@ def test_what_rows_of_names_are_is_said_above_them() -> None:
     assert 11 <= float(place) < min(rows) - 11
     assert "rotate" not in element
     assert [text.get_text() for text in plot(figure).ax_.texts][-1] == "children (persons)"
+    assert "children" not in svg(replace(figure, y="children", title="children")), "the title says it"
+
+
+def test_a_count_has_no_halves_at_its_axis() -> None:
+    for cells, stated in ((3, False), (4, True)):
+        edges = [3 * place / cells for place in range(cells + 1)]
+        ax = plot(drawn("histogram", counts=[1] * cells, edges=edges)).ax_
+        ticks = [tick for tick in ax.get_xticks() if edges[0] <= tick <= edges[-1]]
+        assert any(tick % 1 for tick in ticks) == stated
 
 
 @pytest.mark.parametrize("signs", [(1.0, 1.0), (-1.0, -1.0), (1.0, -1.0)])
@@ -180,7 +189,8 @@ def test_parts_of_a_budget_are_drawn_to_scale_and_so_is_what_goes_beyond() -> No
     ends = [(bar.get_x(), bar.get_width()) for bar in ax.patches]  # type: ignore[attr-defined]
     assert ends == [(0.0, 1.0), (1.0, 0.5), (1.5, 2.5)]
     element = svg(drawn("parts", parts={"spent": 1.0, "this job": 0.5}, budget=4.0))
-    assert all(f">{words}</text>" in element for words in ("spent 1", "this job 0.5", "left 2.5"))
+    assert all(f">{words}</text>" in element for words in ("spent 1", "this job 0.5", "then left 2.5"))
+    assert ">left 3</text>" in svg(drawn("parts", parts={"spent": 1.0}, budget=4.0))
     beyond = plot(drawn("parts", parts={"spent": 3.0, "this job": 2.0}, budget=4.0)).ax_
     assert [bar.get_width() for bar in beyond.patches] == [3.0, 2.0]  # type: ignore[attr-defined]
     assert np.asarray(beyond.lines[0].get_xdata()).tolist() == [4.0, 4.0]
