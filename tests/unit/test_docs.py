@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
 
 import colonnade
-import colonnade.papers
+from colonnade import papers
 from colonnade.catalogue import CATALOGUE
 from colonnade.cli.main import app
 from colonnade.cli.verbs import COMMON, FederationFile
@@ -64,6 +66,15 @@ def test_public_names_load_and_have_docstrings() -> None:
         assert isinstance(value, str) or value.__doc__
     with pytest.raises(AttributeError):
         colonnade.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("package", [colonnade, papers], ids=["colonnade", "papers"])
+def test_type_checkers_know_every_public_name(package: ModuleType) -> None:
+    """They do not see names that load when first used; `support.typed_use` is what they make of them."""
+    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == {name for name in dir(package) if name not in ("__version__", "papers")}
 
 
 @pytest.mark.parametrize("name", [name for name in colonnade.__all__ if name != "__version__"])
@@ -125,7 +136,7 @@ OLD = re.compile(
 def test_pages_have_the_names_of_today(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for module, name in re.findall(r"\b(co|papers)\.([A-Z]\w+)", text):
-        assert hasattr(colonnade if module == "co" else colonnade.papers, name), f"{page.name} names {module}.{name}"
+        assert hasattr(colonnade if module == "co" else papers, name), f"{page.name} names {module}.{name}"
     if page.name != "CHANGELOG.md" and page.parent.name != "results":
         assert OLD.findall(text) == []
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Annotated, Any, Literal, Self
 
-from colonnade.codec import bare, convert, hints_of, nearest, plain
+from colonnade.codec import ListOf, bare, convert, hints_of, nearest, plain
 from colonnade.errors import BadArguments, UnknownColumn
 from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Relation
@@ -257,7 +257,7 @@ Delta = Annotated[
     float, Option("The delta that goes with epsilon; well below one over the number of records.", valid=check_delta)
 ]
 ColumnNames = Annotated[
-    tuple[str, ...] | None,
+    ListOf[str] | None,
     Option('Which columns; all by default. "!name" leaves one out.', reads="named or all"),
 ]
 Response = Annotated[str, Option("The column to explain.", short="-r", reads="named")]

@@ -108,7 +108,7 @@ class BinaryOptions(Method["Classifier"]):
                 + (f": choose {', '.join(binary)}." if binary else ", and none is declared: make one of two levels.")
             )
         if self.columns is not None:
-            return self.columns
+            return tuple(self.columns)
         return tuple(name for columns in facts.columns.values() for name in columns if name != self.response)
 
 
