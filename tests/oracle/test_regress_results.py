@@ -148,6 +148,7 @@ def test_criteria_and_predictions_are_those_of_least_squares(tmp_path: Path, eng
     # Normal intervals here, Student's with 593 degrees of freedom there.
     np.testing.assert_allclose(ours["obs_ci_upper"], expected["obs_ci_upper"], rtol=2e-3)
     assert result.predict(rows).to_numpy() == pytest.approx(ours["mean"].to_numpy())
+    assert repr(result.get_prediction(rows)) == "<Prediction of 7 rows; summary_frame() has their intervals>"
 
 
 # --- with missing blocks, from moments that are pooled here -------------------------------------------------

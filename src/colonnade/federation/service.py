@@ -57,6 +57,10 @@ class Queue:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def __repr__(self) -> str:
+        served = "served" if self.served else "not served now"
+        return f"<Queue in {self.path}: {len(self.waiting())} jobs, {served}>"
+
     @classmethod
     def of(cls, file: str | Path) -> Queue:
         """That of a coordinator.toml."""

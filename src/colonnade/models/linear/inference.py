@@ -46,7 +46,7 @@ class WaldTest:
     __repr__ = __str__
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
     """Predicted means, their errors, and those of single responses, with the law of an estimate over its error."""
 
@@ -54,6 +54,12 @@ class Prediction:
     se_mean: pd.Series[float]
     se_obs: pd.Series[float]
     law: Any
+
+    def __repr__(self) -> str:
+        return f"<Prediction of {len(self.predicted_mean):,} rows; summary_frame() has their intervals>"
+
+    def _repr_html_(self) -> str:
+        return str(self.summary_frame().to_html())
 
     def summary_frame(self, alpha: float = 0.05) -> pd.DataFrame:
         """mean, mean_se, mean_ci_lower and _upper (of the mean), obs_ci_lower and _upper (of one response)."""
@@ -65,6 +71,7 @@ class Prediction:
         return pd.DataFrame(columns)
 
     def conf_int(self, alpha: float = 0.05, *, obs: bool = False) -> pd.DataFrame:
+        """Lower and upper ends, of the mean; with `obs`, of one response."""
         kind = "obs" if obs else "mean"
         return self.summary_frame(alpha)[[f"{kind}_ci_lower", f"{kind}_ci_upper"]]
 
