@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import re
 from collections.abc import Iterator
@@ -87,6 +88,44 @@ def test_public_methods_of_public_names_say_what_they_do(name: str) -> None:
         if not inspect.getdoc(value)
     ]
     assert undocumented == []
+
+
+SHOWN = re.findall(r"autoclass:: ([\w.]+)", (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8"))
+FOR_METHODS = {
+    *(
+        "procedure",
+        "choosing",
+        "stated",
+        "layout",
+        "explaining",
+        "targets",
+        "of_one_model",
+        "check_facts",
+        "with_costs",
+    ),
+    *("write", "present", "having", "by_fold", "mask_of", "stage", "suggestion", "get", "rule_for_empty", "read"),
+    *("numbers", "complaint", "notes", "since", "view", "locked", "put", "job", "tell", "regression"),
+    "local",  # the class says its options
+}
+"""Public to the package and to plug-ins, whose authors read the code: their sentence suffices."""
+
+
+@pytest.mark.parametrize("shown", [*SHOWN, *(f"colonnade.{entry.cls}" for entry in CATALOGUE.own().values())])
+def test_what_users_call_says_its_parameters_and_what_comes_back(shown: str) -> None:
+    module, _, name = shown.rpartition(".")
+    cls = getattr(importlib.import_module(module), name)
+    problems = []
+    for member, value in inspect.getmembers(cls, lambda value: inspect.isfunction(value) or inspect.ismethod(value)):
+        if member.startswith("_") or not value.__module__.startswith("colonnade") or member in FOR_METHODS:
+            continue
+        text, own = inspect.getdoc(value) or "", {*inspect.signature(value).parameters} - {"self"}
+        section = re.search(r"Parameters\n-+\n(.*?)(?=\n\n|\Z)", text, re.DOTALL)
+        lines = re.findall(r"^([\w, ]+) : ", section[1] if section else "", re.MULTILINE)
+        if {name for line in lines for name in line.split(", ")} != own:
+            problems.append(f"{member}: Parameters are {', '.join(own)}")
+        if not text or (own and inspect.signature(value).return_annotation != "None" and "\nReturns\n---" not in text):
+            problems.append(f"{member}: does not say what comes back")
+    assert problems == []
 
 
 @pytest.mark.parametrize("verb", sorted(set(typer.main.get_command(app).commands) - set(CATALOGUE.names)))  # type: ignore[attr-defined]

@@ -249,7 +249,16 @@ class Aligned(Result):
     trusted_matcher: bool = False
 
     def overlap(self, parties: Sequence[str]) -> float:
-        """The noisy number of records that all of these parties have."""
+        """The noisy number of records that all of these parties have.
+
+        Parameters
+        ----------
+        parties : their names.
+
+        Returns
+        -------
+        A number, which may be negative for the noise.
+        """
         if self.patterns is None:
             raise ValueError("this alignment made no report; run it with an epsilon.")
         wanted = sum(1 << self.parties.index(party) for party in parties)

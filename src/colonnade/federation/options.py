@@ -143,11 +143,29 @@ class Options:
     # --- as scikit-learn has them ---------------------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """{option: value}. `deep` is scikit-learn's, and changes nothing here."""
+        """{option: value}. `deep` is scikit-learn's, and changes nothing here.
+
+        Parameters
+        ----------
+        deep : scikit-learn's; changes nothing here.
+
+        Returns
+        -------
+        {option: value}.
+        """
         return {name: getattr(self, name) for name in self.declared()}
 
     def set_params(self, **params: Any) -> Self:
-        """Change options in place, all or none; the new ones are checked together."""
+        """Change options in place, all or none; the new ones are checked together.
+
+        Parameters
+        ----------
+        params : options by name.
+
+        Returns
+        -------
+        The method itself.
+        """
         checked = type(self)(**{**self.get_params(), **self._known(params)})
         for name in self.declared():
             object.__setattr__(self, name, getattr(checked, name))
@@ -172,7 +190,16 @@ class Options:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """From data, with defaults for what is not stated; what is unknown or lacking is refused by name."""
+        """From data, with defaults for what is not stated; what is unknown or lacking is refused by name.
+
+        Parameters
+        ----------
+        options : {option: plain value}, as in a job.toml.
+
+        Returns
+        -------
+        The method.
+        """
         if not isinstance(options, Mapping):
             raise BadArguments(f"the options of {cls.__name__} are a table, not {options!r}.")
         return cls(**cls.stated(options))

@@ -311,14 +311,33 @@ class PrincipalComponents(Result):
 
     @property
     def feature_names_(self) -> tuple[str, ...]:
+        """What the entries of a component belong to."""
         return tuple(feature.name for feature in self.features)
 
     def transform(self, rows: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
-        """Scores of rows: a frame of the fitted columns, or an array of the features."""
+        """Scores of rows: a frame of the fitted columns, or an array of the features.
+
+        Parameters
+        ----------
+        rows : a frame of the fitted columns, or an array of the features.
+
+        Returns
+        -------
+        An array with a column for each component.
+        """
         return self._standardised(rows) @ self.components_.T
 
     def captured_variance(self, rows: pd.DataFrame | NDArray[Any]) -> float:
-        """|X V|^2 / |X|^2 for rows X (centred and scaled if the model is)."""
+        """|X V|^2 / |X|^2 for rows X (centred and scaled if the model is).
+
+        Parameters
+        ----------
+        rows : a frame of the fitted columns, or an array of the features.
+
+        Returns
+        -------
+        A share between 0 and 1.
+        """
         features = self._standardised(rows)
         return float(np.sum((features @ self.components_.T) ** 2) / np.sum(features**2))
 
