@@ -21,6 +21,7 @@ from sphinx.errors import ExtensionError
 import colonnade
 from colonnade.cli.verbs import help_of
 from colonnade.federation.catalogue import CATALOGUE, Entry
+from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import Result
 from colonnade.federation.options import Declared
 from colonnade.federation.spelling import form_of
@@ -89,8 +90,8 @@ def _in_section(lines: list[str]) -> bool:
 
 
 def no_signature(app: Any, what: str, name: str, obj: Any, options: Any, signature: Any, returned: Any) -> Any:
-    """A result is what `fit` returns; no one makes it by hand."""
-    return ("", None) if what == "class" and issubclass(obj, Result) else None
+    """A result is what `fit` returns, and a federation is opened by its class methods; no one makes them by hand."""
+    return ("", None) if what == "class" and issubclass(obj, (Result, Federation)) else None
 
 
 def from_the_catalogue(app: Any, docname: str, source: list[str]) -> None:
@@ -108,7 +109,13 @@ def from_the_catalogue(app: Any, docname: str, source: list[str]) -> None:
 
 
 def _classes(module: str, entries: Iterable[Entry]) -> str:
-    return "```{eval-rst}\n" + "".join(f".. autoclass:: {module}.{entry.cls}\n" for entry in entries) + "```"
+    """Each class with its options; what it has for the plan and for plug-ins is in the guide to these."""
+    parts = []
+    for entry in entries:
+        own = [name for name in ("from_formula", "as_printed") if hasattr(entry.load(), name)]
+        parts.append(f".. autoclass:: {module}.{entry.cls}\n   :no-members:\n\n")
+        parts += [f"   .. automethod:: {name}\n" for name in own]
+    return "```{eval-rst}\n" + "".join(parts) + "```"
 
 
 def _verb(entry: Entry) -> str:

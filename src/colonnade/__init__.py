@@ -16,6 +16,7 @@ from colonnade.codec import nearest
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # for editors and type checkers; a test compares this list with the catalogue
+    from colonnade.alignment.method import Align as Align
     from colonnade.completion.method import Complete as Complete
     from colonnade.data.column import Column as Column
     from colonnade.data.column import Columns as Columns
@@ -53,12 +54,14 @@ def _public() -> dict[str, str]:
     return _VALUES | {entry.cls: entry.module for entry in CATALOGUE.own().values()}
 
 
-def __getattr__(name: str) -> Any:
-    """Public names load when first used: `import colonnade` and the command line stay quick."""
-    module = _public().get(name)
-    if module is None:
-        raise AttributeError(f"module 'colonnade' has no attribute {name!r}.{nearest(name, _public())}")
-    return getattr(importlib.import_module(module), name)
+if not TYPE_CHECKING:  # which would believe every name otherwise
+
+    def __getattr__(name: str) -> Any:
+        """Public names load when first used: `import colonnade` and the command line stay quick."""
+        module = _public().get(name)
+        if module is None:
+            raise AttributeError(f"module 'colonnade' has no attribute {name!r}.{nearest(name, _public())}")
+        return getattr(importlib.import_module(module), name)
 
 
 __all__ = sorted([*_public(), "__version__"])

@@ -14,11 +14,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from colonnade.errors import BadArguments
 
 T = TypeVar("T")
+
+if TYPE_CHECKING:
+    ListOf = Sequence
+    """What an option is that takes a list: type checkers let any sequence pass, `convert` makes it a tuple."""
+else:
+
+    class ListOf:
+        def __class_getitem__(cls, kind: Any) -> Any:
+            return tuple[kind, ...]
+
 
 TAG = "is"
 """The key under which a member of a union of dataclasses says which one it is."""

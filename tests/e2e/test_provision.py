@@ -39,6 +39,12 @@ def unpacked(kits: Path, name: str, target: Path) -> Path:
     return target / name
 
 
+def certificate_fault(home: Path) -> str:
+    """The one fault of a party that has no certificate yet."""
+    (fault,) = (finding for finding in examine(home / "party.toml").findings if finding.level == "fault")
+    return fault.sentence
+
+
 def test_keys_are_made_at_the_members(tmp_path: Path) -> None:
     file = written(tmp_path, sources=False)
     said = says("provision", file.name, cwd=tmp_path)
@@ -53,11 +59,15 @@ def test_keys_are_made_at_the_members(tmp_path: Path) -> None:
         with pytest.raises(SchemaError, match="declare the columns"):
             initialise(home / "party.toml", None)
         (home / "columns.toml").write_text(COLUMNS[name])
+        assert certificate_fault(home).startswith("This party has no keys yet; run `colonnade party init")
         sent = says("party", "init", "party.toml", cwd=home)
         assert "fingerprint" in sent
+        assert f"send it {name}.reply.json" in certificate_fault(home)
         replies.append(home / f"{name}.reply.json")
     said = says("provision", file.name, *replies, "--yes", cwd=tmp_path)
     assert "Compare by telephone" in said
+    assert "Send to bank: kits/bank.zip" in said
+    assert "party serve kits" not in said, "the keys are not here"
     for name in KIT_MEMBERS:
         key = (homes[name] / "credentials" / "tls.key").read_bytes()
         assert not any(key in path.read_bytes() for path in (tmp_path / "kits").rglob("*") if path.is_file())
@@ -123,6 +133,7 @@ def test_a_queue_keeps_jobs_until_they_end(tmp_path: Path) -> None:
     assert queue.waiting()[0] == first
     assert queue.state(first).state == "queued"
     assert not queue.served
+    assert repr(queue) == f"<Queue in {tmp_path / 'queue'}: 2 jobs, not served now>"
     with pytest.raises(RunError, match="already asked"):
         queue.ask(Describe(epsilon=1.0), name="first")
     with pytest.raises(RunError):

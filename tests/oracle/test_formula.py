@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -160,6 +161,26 @@ def test_a_formula_without_products_is_the_regression_of_its_columns(federation:
     formula = Regress.from_formula("sbp ~ age + bmi + C(region)", missing="em").fit(federation)
     # The response's rounding draws anew, by 1/gamma.
     np.testing.assert_allclose(named.params, formula.params, rtol=1e-3, atol=1e-3)
+
+
+def test_every_option_can_go_with_a_formula() -> None:
+    own = inspect.signature(Regress.from_formula).parameters
+    assert set(own) == {*Regress.declared()} - {"response", "columns"}
+    for name, declared in Regress.declared().items():
+        assert name in ("response", "columns", "formula") or own[name].default == declared.default, name
+
+
+def test_a_logistic_formula_is_the_regression_of_its_columns(federation: Federation, engine: str) -> None:
+    if engine == "pair":
+        with pytest.raises(TooFewHolders, match="multiplies shares more than once"):
+            federation.plan(Regress.from_formula("smoker ~ age", family="binomial"))
+        return
+    method = Regress.from_formula("smoker ~ age + C(region)", family="binomial")
+    named = Regress(response="smoker", columns=("age", "region"), family="binomial")
+    ours, theirs = federation.plan(method), federation.plan(named)
+    assert [stage.to_dict() for stage in ours.stages] == [stage.to_dict() for stage in theirs.stages]
+    with pytest.raises(BadArguments, match="fitted by least squares, not with family='binomial'"):
+        Regress.from_formula("smoker ~ age:bmi", family="binomial")
 
 
 def test_noise_is_counted_in_cost_and_errors(federation: Federation, engine: str) -> None:

@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 
+import colonnade as co
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, NotEstimable, SchemaError
+from colonnade.evaluation.saved import SavedRegression
 from colonnade.models.linear.regress import Regress
 from colonnade.models.linear.result import Regression
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
@@ -148,6 +150,7 @@ def test_criteria_and_predictions_are_those_of_least_squares(tmp_path: Path, eng
     # Normal intervals here, Student's with 593 degrees of freedom there.
     np.testing.assert_allclose(ours["obs_ci_upper"], expected["obs_ci_upper"], rtol=2e-3)
     assert result.predict(rows).to_numpy() == pytest.approx(ours["mean"].to_numpy())
+    assert repr(result.get_prediction(rows)) == "<Prediction of 7 rows; summary_frame() has their intervals>"
 
 
 # --- with missing blocks, from moments that are pooled here -------------------------------------------------
@@ -257,3 +260,20 @@ def test_columns_that_cannot_be_weights_or_clusters_are_refused(tmp_path: Path) 
 def test_nothing_is_sensitive_where_nothing_is_missing(clustered: tuple[Regression, pd.DataFrame]) -> None:
     with pytest.raises(NotEstimable, match="no record used lacks a block"):
         clustered[0].sensitivity()
+
+
+def test_a_saved_regression_has_the_tests_and_frames_that_it_had(tmp_path: Path) -> None:
+    with federation(tmp_path, blocks_missing_at_random(whole_table(600))) as parties:
+        for method in (Regress(response="wage"), Regress(response="wage", missing="complete-case")):
+            fit, run = parties.run(method)
+            saved = co.load(run.path)
+            assert isinstance(saved, SavedRegression)
+            pd.testing.assert_series_equal(saved.tvalues, fit.tvalues)
+            pd.testing.assert_frame_equal(saved.conf_int(alpha=0.1), fit.conf_int(alpha=0.1))
+            pd.testing.assert_frame_equal(saved.tidy(), fit.tidy())
+            pd.testing.assert_frame_equal(saved.glance(), fit.glance(), check_dtype=False)
+            hypothesis = f"{fit.params.index[1]} = 0"
+            assert saved.wald_test(hypothesis) == fit.wald_test(hypothesis)
+            assert saved.summary() == fit.summary()
+            with pytest.raises(AttributeError, match="no 'predict'"):
+                saved.predict  # noqa: B018

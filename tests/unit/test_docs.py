@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
 
 import colonnade
-import colonnade.papers
+from colonnade import papers
 from colonnade.catalogue import CATALOGUE
 from colonnade.cli.main import app
 from colonnade.cli.verbs import COMMON, FederationFile
@@ -76,6 +79,15 @@ def test_public_names_load_and_have_docstrings() -> None:
         colonnade.nothing  # noqa: B018
 
 
+@pytest.mark.parametrize("package", [colonnade, papers], ids=["colonnade", "papers"])
+def test_type_checkers_know_every_public_name(package: ModuleType) -> None:
+    """They do not see names that load when first used; `support.typed_use` is what they make of them."""
+    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == {name for name in dir(package) if name not in ("__version__", "papers")}
+
+
 @pytest.mark.parametrize("name", [name for name in colonnade.__all__ if name != "__version__"])
 def test_public_methods_of_public_names_say_what_they_do(name: str) -> None:
     public = getattr(colonnade, name)
@@ -86,6 +98,44 @@ def test_public_methods_of_public_names_say_what_they_do(name: str) -> None:
         if not inspect.getdoc(value)
     ]
     assert undocumented == []
+
+
+SHOWN = re.findall(r"autoclass:: ([\w.]+)", (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8"))
+FOR_METHODS = {
+    *(
+        "procedure",
+        "choosing",
+        "stated",
+        "layout",
+        "explaining",
+        "targets",
+        "of_one_model",
+        "check_facts",
+        "with_costs",
+    ),
+    *("write", "present", "having", "by_fold", "mask_of", "stage", "suggestion", "get", "rule_for_empty", "read"),
+    *("numbers", "complaint", "notes", "since", "view", "locked", "put", "job", "tell", "regression"),
+    "local",  # the class says its options
+}
+"""Public to the package and to plug-ins, whose authors read the code: their sentence suffices."""
+
+
+@pytest.mark.parametrize("shown", [*SHOWN, *(f"colonnade.{entry.cls}" for entry in CATALOGUE.own().values())])
+def test_what_users_call_says_its_parameters_and_what_comes_back(shown: str) -> None:
+    module, _, name = shown.rpartition(".")
+    cls = getattr(importlib.import_module(module), name)
+    problems = []
+    for member, value in inspect.getmembers(cls, lambda value: inspect.isfunction(value) or inspect.ismethod(value)):
+        if member.startswith("_") or not value.__module__.startswith("colonnade") or member in FOR_METHODS:
+            continue
+        text, own = inspect.getdoc(value) or "", {*inspect.signature(value).parameters} - {"self"}
+        section = re.search(r"Parameters\n-+\n(.*?)(?=\n\n|\Z)", text, re.DOTALL)
+        lines = re.findall(r"^([\w, ]+) : ", section[1] if section else "", re.MULTILINE)
+        if {name for line in lines for name in line.split(", ")} != own:
+            problems.append(f"{member}: Parameters are {', '.join(own)}")
+        if not text or (own and inspect.signature(value).return_annotation != "None" and "\nReturns\n---" not in text):
+            problems.append(f"{member}: does not say what comes back")
+    assert problems == []
 
 
 @pytest.mark.parametrize("verb", sorted(set(typer.main.get_command(app).commands) - set(CATALOGUE.names)))  # type: ignore[attr-defined]
@@ -135,7 +185,7 @@ OLD = re.compile(
 def test_pages_have_the_names_of_today(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for module, name in re.findall(r"\b(co|papers)\.([A-Z]\w+)", text):
-        assert hasattr(colonnade if module == "co" else colonnade.papers, name), f"{page.name} names {module}.{name}"
+        assert hasattr(colonnade if module == "co" else papers, name), f"{page.name} names {module}.{name}"
     if page.name != "CHANGELOG.md" and page.parent.name != "results":
         assert OLD.findall(text) == []
 

@@ -36,7 +36,7 @@ from colonnade.alignment.lists import (
     real_places,
     routes,
 )
-from colonnade.codec import plain
+from colonnade.codec import ListOf, plain
 from colonnade.data.cohort import Alignment, Cohort
 from colonnade.durable import whole_file
 from colonnade.errors import BadArguments, SealBroken
@@ -90,7 +90,7 @@ class AlignmentMethod(Method["Aligned"]):
         str | None,
         Option("Who compares the tags of a union; by default a member without data, or else the first party."),
     ] = None
-    normalise: Annotated[tuple[Rule, ...], Option("Which differences between two keys count for nothing.")] = ()
+    normalise: Annotated[ListOf[Rule], Option("Which differences between two keys count for nothing.")] = ()
     epsilon: Annotated[
         float | None,
         Option(
@@ -135,7 +135,7 @@ class Aligning(Procedure["Aligned"]):
             include=method.include,
             matcher=self.routes.matcher,
             capacity=dict(capacity),
-            normalise=method.normalise,
+            normalise=tuple(method.normalise),
             epsilon=self.epsilon,
         )
         self.arguments: dict[str, Any] = {"terms": plain(terms)}
@@ -259,7 +259,16 @@ class Aligned(Result):
     trusted_matcher: bool = False
 
     def overlap(self, parties: Sequence[str]) -> float:
-        """The noisy number of records that all of these parties have."""
+        """The noisy number of records that all of these parties have.
+
+        Parameters
+        ----------
+        parties : their names.
+
+        Returns
+        -------
+        A number, which may be negative for the noise.
+        """
         if self.patterns is None:
             raise ValueError("this alignment made no report; run it with an epsilon.")
         wanted = sum(1 << self.parties.index(party) for party in parties)

@@ -401,8 +401,15 @@ def provision(
         output.say(f"{', '.join(kits.lacking)} send one file back each; then: colonnade provision {file} FILE...")
     else:
         kits.complete(dealer=trusted_dealer)
+        away = False
         for name in kits.draft.members:
-            output.say(f"{name}: colonnade party serve {out / name / 'party.toml'}    (to send: {out / name}.zip)")
+            if (out / name / "credentials" / "tls.key").is_file():
+                output.say(f"{name}: colonnade party serve {out / name / 'party.toml'}    (to send: {out / name}.zip)")
+            else:
+                away = True
+                output.say(f"Send to {name}: {out / name}.zip")
+        if away:
+            output.say("There, unpacked over the first kit: colonnade party serve party.toml")
         output.say(f"Here: colonnade coordinator serve {out / 'coordinator' / 'coordinator.toml'}")
     output.result(f"Kits: {out.absolute()}")
 

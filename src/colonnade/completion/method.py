@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from colonnade.codec import ListOf
 from colonnade.completion.layout import COHORT_ROW, DRAW, GENERATED
 from colonnade.completion.moment_imputers import MomentImputation, alike
 from colonnade.completion.multiple import MultipleImputation
@@ -63,7 +64,7 @@ class CompletionMethod(Method[Completion]):
 
     imputer: str
     parties: Annotated[
-        tuple[str, ...] | None, Option("The parties to complete; all that lack records by default.", form="PARTIES")
+        ListOf[str] | None, Option("The parties to complete; all that lack records by default.", form="PARTIES")
     ] = None
     masking: Annotated[
         Masking,

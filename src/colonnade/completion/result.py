@@ -60,7 +60,16 @@ class Completion(Result):
     # --- how good it is ------------------------------------------------------------------------------------------
 
     def quality(self, party: str) -> Mapping[str, Any]:
-        """RMSE beside its floors, marginal and pairwise distance of a party's completed entries, on hidden records."""
+        """RMSE beside its floors, marginal and pairwise distance of a party's completed entries, on hidden records.
+
+        Parameters
+        ----------
+        party : its name.
+
+        Returns
+        -------
+        {measure: value}.
+        """
         quality: Mapping[str, Any] = self._of(party)["quality"]
         return quality
 
@@ -110,11 +119,29 @@ class Completion(Result):
 
     def table(self, party: str) -> pd.DataFrame:
         """A party's completed table: its columns, each followed by one that says which entries were generated. With
-        `draws` it is long: all draws one below the other, numbered in the column `draw`."""
+        `draws` it is long: all draws one below the other, numbered in the column `draw`.
+
+        Parameters
+        ----------
+        party : its name.
+
+        Returns
+        -------
+        A frame.
+        """
         return self._read(party, self._of(party)["file"])
 
     def blocks(self, draw: int) -> dict[str, pd.DataFrame]:
-        """Every party's table of one draw (1, 2, ...), ready for `Federation.local(..., key="cohort row")`."""
+        """Every party's table of one draw (1, 2, ...), ready for `Federation.local(..., key="cohort row")`.
+
+        Parameters
+        ----------
+        draw : its number, from 1.
+
+        Returns
+        -------
+        {party: frame}.
+        """
         if not 1 <= draw <= self.draws:
             raise RunError(
                 f"there are {self.draws} draws, numbered from 1, and none is {draw!r}; ask for draws= first."
@@ -122,12 +149,30 @@ class Completion(Result):
         return {party: self._read(party, done["sources"][draw - 1]) for party, done in self.parties.items()}
 
     def own(self, party: str) -> pd.DataFrame:
-        """A party's own records under their keys, with their empty cells filled in: a table to load as its block."""
+        """A party's own records under their keys, with their empty cells filled in: a table to load as its block.
+
+        Parameters
+        ----------
+        party : its name.
+
+        Returns
+        -------
+        A frame.
+        """
         return self._single(party, "own")
 
     def expected(self, party: str) -> pd.DataFrame:
         """A party's completed records before one value was chosen: numbers scaled to [0, 1] by their declared range,
-        and a frequency for each category."""
+        and a frequency for each category.
+
+        Parameters
+        ----------
+        party : its name.
+
+        Returns
+        -------
+        A frame.
+        """
         return self._single(party, "expected")
 
     def _single(self, party: str, name: str) -> pd.DataFrame:

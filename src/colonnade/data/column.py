@@ -170,6 +170,14 @@ class Column:
         """float64 with NaN for an empty cell (continuous, count) or int32 codes with -1 (discrete).
 
         A cell outside the domain, or an empty one where `missing` is False, is a `DomainError`.
+
+        Parameters
+        ----------
+        values : the cells of a table.
+
+        Returns
+        -------
+        An array of as many numbers.
         """
         codes, faults = self.read(values)
         if faults:
@@ -177,7 +185,16 @@ class Column:
         return codes
 
     def clipped(self, values: pd.Series[Any]) -> NDArray[Any]:
-        """As `encode`, but never refuses: a number is clipped into the bounds, anything else counts as empty."""
+        """As `encode`, but never refuses: a number is clipped into the bounds, anything else counts as empty.
+
+        Parameters
+        ----------
+        values : the cells of a table.
+
+        Returns
+        -------
+        An array of as many numbers.
+        """
         return self._codes(values)[0] if self.discrete else self._within(self.numbers(values)[0])
 
     def read(self, values: pd.Series[Any]) -> tuple[NDArray[Any], Faults]:
@@ -326,7 +343,16 @@ class Column:
         return tuple(f"column {self.name!r}: {_cells(count)} {what}." for what, count in counts.items() if count)
 
     def decode(self, codes: NDArray[Any]) -> pd.Series[Any]:
-        """The inverse of `encode`: float64, Int64 (a count, rounded), dates, or a categorical, ordered for ordinal."""
+        """The inverse of `encode`: float64, Int64 (a count, rounded), dates, or a categorical, ordered for ordinal.
+
+        Parameters
+        ----------
+        codes : what `encode` returns.
+
+        Returns
+        -------
+        A series.
+        """
         if self.categories is not None:
             try:
                 index: Any = pd.Index(list(self.categories))
@@ -354,7 +380,16 @@ class Column:
         return replace(self, **without)
 
     def label(self, code: float) -> str:
-        """An encoded number as people read it: a date, an integer, or four digits."""
+        """An encoded number as people read it: a date, an integer, or four digits.
+
+        Parameters
+        ----------
+        code : a number, as `encode` returns it.
+
+        Returns
+        -------
+        A text.
+        """
         if self.kind == "date":
             assert self.from_ is not None
             assert self.step is not None
@@ -377,7 +412,16 @@ class Column:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Column:
-        """A column from plain values; an unknown or missing field is an error that says what to write."""
+        """A column from plain values; an unknown or missing field is an error that says what to write.
+
+        Parameters
+        ----------
+        plain : as `to_dict` returns it.
+
+        Returns
+        -------
+        The column.
+        """
         values: dict[str, Any] = {
             field: tuple(value) if isinstance(value, list) else value for field, value in plain.items()
         }
@@ -481,15 +525,42 @@ class Columns(Mapping[str, Column]):
         return f"the columns are {', '.join(self._by_name)}." if self._by_name else "no column is declared at all."
 
     def select(self, names: Iterable[str]) -> Columns:
-        """These columns, in the order of `names`."""
+        """These columns, in the order of `names`.
+
+        Parameters
+        ----------
+        names : which, in order.
+
+        Returns
+        -------
+        New `Columns`.
+        """
         return Columns((self[name] for name in names), ignore=self.ignore)
 
     def ignoring(self, names: Collection[str]) -> Columns:
-        """The same columns, with more names that tables may have and no one uses."""
+        """The same columns, with more names that tables may have and no one uses.
+
+        Parameters
+        ----------
+        names : of columns in tables.
+
+        Returns
+        -------
+        New `Columns`.
+        """
         return Columns(self.values(), ignore={**self.ignore, **dict.fromkeys(names, "")})
 
     def merge(self, other: Columns) -> Columns:
-        """The columns of two parties, these first. A column has one owner, so a common name is a conflict."""
+        """The columns of two parties, these first. A column has one owner, so a common name is a conflict.
+
+        Parameters
+        ----------
+        other : the other party's columns.
+
+        Returns
+        -------
+        New `Columns`.
+        """
         common = [name for name in other if name in self]
         if common:
             raise ColumnConflict(
@@ -520,7 +591,16 @@ class Columns(Mapping[str, Column]):
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Columns:
-        """Columns from plain values, checked."""
+        """Columns from plain values, checked.
+
+        Parameters
+        ----------
+        plain : as `to_dict` returns it.
+
+        Returns
+        -------
+        The columns.
+        """
         listed = plain.get("columns")
         if (
             set(plain) != {"columns"}
@@ -536,13 +616,32 @@ class Columns(Mapping[str, Column]):
 
     @classmethod
     def from_toml_text(cls, text: str, *, where: str = "columns.toml") -> Columns:
-        """The text of a columns.toml; `where` names it in errors."""
+        """The text of a columns.toml; `where` names it in errors.
+
+        Parameters
+        ----------
+        text : of a columns.toml.
+        where : what errors call it.
+
+        Returns
+        -------
+        The columns.
+        """
         stated, ignore = parse_columns(text, where=where)
         return cls(map(Column.from_dict, stated), ignore=ignore)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Columns:
-        """A columns.toml, which docs/how-to/declare-columns.md explains."""
+        """A columns.toml, which docs/how-to/declare-columns.md explains.
+
+        Parameters
+        ----------
+        path : the file.
+
+        Returns
+        -------
+        The columns, in the order of the file.
+        """
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -120,12 +120,30 @@ class Draft(Viewed):
         return Columns((replace(column, draft=False) for column in self.columns.values()), ignore=self.columns.ignore)
 
     def withheld(self, party: str) -> tuple[str, ...]:
-        """What this party leaves out although another party's column has the name."""
+        """What this party leaves out although another party's column has the name.
+
+        Parameters
+        ----------
+        party : its name.
+
+        Returns
+        -------
+        Names of columns.
+        """
         left = [finding.name for finding in self.findings if finding.party == party and finding.column is None]
         return tuple(name for name in left if name in self.columns)
 
     def to_toml(self, *, confirmed: bool = False) -> str:
-        """The text of a columns.toml, with a comment on each guess."""
+        """The text of a columns.toml, with a comment on each guess.
+
+        Parameters
+        ----------
+        confirmed : without the lines `draft = true`.
+
+        Returns
+        -------
+        A text.
+        """
         columns = self.confirmed() if confirmed else self.columns
         comments = {
             finding.name: finding.why if confirmed or not finding.column.draft else f"{finding.why}; {CONFIRM}"

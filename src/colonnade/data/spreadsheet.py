@@ -1,10 +1,11 @@
 """CSV that a spreadsheet program reads as text and numbers, never as a formula.
 
 A text cell that begins with =, +, -, @ (also in their wide East Asian forms), a tab or the end of a line would be
-computed when the file is opened, whatever wrote it: a category, a column's name. So would the rest of a cell after a
-semicolon, a tab or the end of a line, where the program takes these for the end of a cell, as in many countries. Such a
-text gets an apostrophe in front, which these programs take as "text" and `restored` takes away. Numbers are left as
-they are, also where they are written as text. Texts with a carriage return are quoted, which Python's csv forgets.
+computed when the file is opened, whatever wrote it: a category, a column's name. So would one behind blanks where the
+program takes these away, and the rest of a cell after a semicolon, a tab or the end of a line, where the program takes
+these for the end of a cell, as in many countries. Such a text gets an apostrophe in front, which these programs take as
+"text" and `restored` takes away. Numbers are left as they are, also where they are written as text. Texts with a
+carriage return are quoted, which Python's csv forgets.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import Any, TextIO
 import pandas as pd
 
 FORMULA = "=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20"
-_UNSAFE = re.compile(f"(^|[;\t\r\n])('*)(?=[{FORMULA}])")
-_ESCAPED = re.compile(f"(^|[;\t\r\n])'('*)(?=[{FORMULA}])")
-_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
+BLANK = " \u00a0\u200b\u3000\ufeff"
+_UNSAFE = re.compile(f"(^|[;\t\r\n])('*)(?=[{BLANK}]*[{FORMULA}])")
+_ESCAPED = re.compile(f"(^|[;\t\r\n])'('*)(?=[{BLANK}]*[{FORMULA}])")
+_NUMBER = re.compile(rf"[{BLANK}]*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
 
 
 def safe_cell(cell: Any) -> Any:

@@ -33,6 +33,7 @@ from colonnade.formatting import number, timestamp
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.person import PersonTotal
 from colonnade.privacy.wording import in_plain_words
+from colonnade.view.blocks import Table, View
 from colonnade.view.page import Html, listing, page, paragraph, section, table, tag
 
 Verdict = Literal["passed", "not passed", "cannot be told"]
@@ -225,6 +226,7 @@ def _page(run: RunFolder, stated: Mapping[str, Any]) -> str:
             listing(stated["released"]),
             paragraph(f"Seen by: {'; '.join(stated['seen by'])}."),
         ),
+        section("What it says", *_said(view_of(run))),
         section("What it costs a person", *_privacy(privacy)),
         section(
             "Rules",
@@ -232,8 +234,8 @@ def _page(run: RunFolder, stated: Mapping[str, Any]) -> str:
             paragraph(
                 f"Threshold and dominance ({rules['threshold']} records; one record at most"
                 f" {rules['dominance']:.0%} of a figure): {counts['passed']} figures pass both,"
-                f" {counts['not passed']} fail one, of {counts['cannot be told']} the noise hides it."
-                + (" Where it does, the bound on epsilon is what protects a person." * bool(counts["cannot be told"]))
+                f" {counts['not passed']} fail one, and for {counts['cannot be told']} the noise leaves it open."
+                + (" There, the bound on epsilon is what protects a person." * bool(counts["cannot be told"]))
             ),
             paragraph("Counts are as released, so noise may carry one below zero. ± is two standard deviations.")
             if any(figure["noise_sd"] for figure in stated["figures"])
@@ -253,6 +255,20 @@ def _page(run: RunFolder, stated: Mapping[str, Any]) -> str:
             paragraph("Date: ______________________"),
         ),
     )
+
+
+def _said(view: View) -> list[Html]:
+    """The tables of the answer, every row of them: what a checker reads beside the rules."""
+    tables = [block for block in view.answer if isinstance(block, Table)] or view.tables()
+    own = [
+        part
+        for shown in tables
+        for part in (
+            tag("h3", shown.title),
+            table(shown.head, shown.rows, label=f"{shown.title}, as released", numeric=shown.numeric),
+        )
+    ]
+    return [*own, paragraph("All numbers are in the files.")]
 
 
 def _privacy(privacy: Mapping[str, Any]) -> list[Html | None]:

@@ -1,7 +1,8 @@
 """What a run folder holds, as Python values again: `load(folder)`.
 
-A synthesizer can draw again, as many rows as you like. Of any other result there are its numbers, by the names that
-result.json has, and what it showed. Nothing is unpickled: numbers, text and arrays are all that is read.
+A synthesizer can draw again, as many rows as you like, and a regression has its tests and frames. Of any other result
+there are its numbers, by the names that result.json has, and what it showed. Nothing is unpickled: numbers, text and
+arrays are all that is read.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from colonnade.errors import RunError
 from colonnade.evaluation.report import view_of
 from colonnade.federation.method import Result
 from colonnade.federation.run_folder import RunFolder
+from colonnade.models.linear.inference import Inference
+from colonnade.models.linear.result import Regression
 from colonnade.synthesis.copula.model import GaussianCopula
 from colonnade.synthesis.copula.uncertainty import CopulaNoise
 from colonnade.synthesis.field.evidence import FieldEvidence
@@ -52,6 +55,26 @@ class SavedResult(Result):
         return view_of(self.run)
 
 
+class SavedRegression(Inference, SavedResult):
+    """A saved regression: coefficients, tests and frames as the result of `fit` has them. Rows are encoded by the
+    declared columns, which are not saved, so `predict` is left to that result."""
+
+    def __init__(self, run: RunFolder) -> None:
+        super().__init__(run)
+        names = list(self.values["params"])
+        self.params = pd.Series(self.values["params"], name="coef", dtype=np.float64)
+        self.cov = pd.DataFrame(self.values["cov_params"], index=names, columns=names)
+        self.nobs, self.df_groups = self.values["nobs"], self.values["df_groups"]
+
+    def summary(self) -> str:
+        """As it was when the run ended."""
+        return (self.run.path / "summary.txt").read_text(encoding="utf-8").removesuffix("\n")
+
+    def glance(self) -> pd.DataFrame:
+        """One row of facts about the fit, in broom's columns."""
+        return Regression.glance(self).astype(float)  # type: ignore[arg-type]
+
+
 def _as_pandas(value: Any, name: str) -> Any:
     if isinstance(value, dict) and value:
         if all(isinstance(item, int | float) for item in value.values()):
@@ -63,7 +86,7 @@ def _as_pandas(value: Any, name: str) -> Any:
     return value
 
 
-def load(folder: str | Path) -> SyntheticTable | SavedResult:
+def load(folder: str | Path) -> SyntheticTable | SavedRegression | SavedResult:
     """The result of a finished run.
 
     Parameters
@@ -73,7 +96,7 @@ def load(folder: str | Path) -> SyntheticTable | SavedResult:
     Returns
     -------
     A `SyntheticTable` of a synthesizer, whose `sample(n, where=...)` draws, with the error bars that it had; a
-    `SavedResult` of any other method.
+    `SavedRegression` with `conf_int`, `wald_test`, `tidy` and `summary`; a `SavedResult` of any other method.
 
     Example
     -------
@@ -86,7 +109,9 @@ def load(folder: str | Path) -> SyntheticTable | SavedResult:
         raise RunError(f"{folder} is not finished; resume it with `colonnade resume`.")
     if (run.path / "model.npz").is_file():
         return _table(run)
-    return SavedResult(run)
+    stated = run.read_json("result.json")
+    # Run folders of earlier versions do not say whose law an estimate over its error has.
+    return SavedRegression(run) if stated["kind"] == "regression" and "df_groups" in stated else SavedResult(run)
 
 
 def _table(run: RunFolder) -> SyntheticTable:

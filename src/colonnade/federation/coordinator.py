@@ -203,6 +203,15 @@ class Federation(Viewed):
         """The federation that a federation.toml describes, or the one that a coordinator.toml serves.
 
         `aligned=False` is for a federation.toml whose records are about to be lined up.
+
+        Parameters
+        ----------
+        path : a federation.toml or a coordinator.toml.
+        aligned : False before `Align` has lined the records up.
+
+        Returns
+        -------
+        A federation to use as a context manager.
         """
         if CoordinatorFile.is_one(Path(path)):
             return cls.serve(CoordinatorFile.from_toml(Path(path)), origin=str(Path(path).absolute()))
@@ -214,6 +223,16 @@ class Federation(Viewed):
         """Serve on the network and wait for every member of the consortium to dial in.
 
         The size of the cohort is what all members have pinned; 1 before the first alignment.
+
+        Parameters
+        ----------
+        file : the coordinator.toml, read.
+        origin : its path, for run folders.
+        patience : seconds to wait for the members.
+
+        Returns
+        -------
+        The federation of the members that have dialled in.
         """
         from colonnade.federation.transports.network import Network
 
@@ -236,7 +255,18 @@ class Federation(Viewed):
     def over(
         cls, network: Transport, file: CoordinatorFile, agreed: Consortium, *, origin: str | None = None
     ) -> Federation:
-        """The federation of a consortium whose members have dialled in."""
+        """The federation of a consortium whose members have dialled in.
+
+        Parameters
+        ----------
+        network : the connections.
+        file, agreed : coordinator.toml and consortium.toml, read.
+        origin : the path of the first, for run folders.
+
+        Returns
+        -------
+        A federation.
+        """
         federation = cls(
             transport=network,
             facts=agreed.facts(1),
@@ -260,7 +290,18 @@ class Federation(Viewed):
     def from_spec(
         cls, spec: Spec, *, runs: str | Path | None = None, origin: str | None = None, aligned: bool = True
     ) -> Federation:
-        """`aligned=False` opens the parties before their records are lined up: only `Align` makes sense on it."""
+        """`aligned=False` opens the parties before their records are lined up: only `Align` makes sense on it.
+
+        Parameters
+        ----------
+        spec : what `Federation.local` is given.
+        runs, origin : the folder of run folders, and the file that it came from.
+        aligned : False before `Align` has lined the records up.
+
+        Returns
+        -------
+        A federation.
+        """
         scratch: tempfile.TemporaryDirectory[str] | None = None
         home = spec.home
         if home is None:
@@ -333,7 +374,16 @@ class Federation(Viewed):
         return reply.value
 
     def plan(self, method: Method[Any]) -> Plan:
-        """All costs and messages of a method, before any data is touched. `run` takes the plan that was read."""
+        """All costs and messages of a method, before any data is touched. `run` takes the plan that was read.
+
+        Parameters
+        ----------
+        method : a method with its options, such as `co.Describe(epsilon=1.0)`.
+
+        Returns
+        -------
+        A `Plan`: print it, ask its `total()`, or hand it to `run`.
+        """
         if not isinstance(method, Method):
             raise BadArguments(f"{method!r} is no method with its options; write colonnade.Describe(epsilon=1.0), say.")
         self.facts.confirmed()
@@ -341,7 +391,12 @@ class Federation(Viewed):
         return method.plan(self.facts, self.roster)
 
     def check(self, plan: Plan) -> None:
-        """Would every party accept this plan? Nothing is reserved; a refusal is raised."""
+        """Would every party accept this plan? Nothing is reserved; a refusal is raised.
+
+        Parameters
+        ----------
+        plan : what `plan` has returned.
+        """
         self.handshake()
         arguments = proposal(plan, self.roster, self.facts, self.seed)
         if self._signer is not None:
@@ -386,7 +441,18 @@ class Federation(Viewed):
     def open(
         self, plan: Plan, *, name: str | None = None, progress: Callable[[Progress], None] | None = None
     ) -> Iterator[Job]:
-        """A job for a plan that every party accepts; its run folder is made only then."""
+        """A job for a plan that every party accepts; its run folder is made only then.
+
+        Parameters
+        ----------
+        plan : what `plan` has returned.
+        name : of the run folder; one is made of the method and the time by default.
+        progress : called after every round with how far the job is; a notebook shows a line by itself.
+
+        Returns
+        -------
+        A context manager whose value asks the plan's stages.
+        """
         self.check(plan)
         run = RunFolder.create(self.runs, plan, federation=self._origin, seed=self.seed, name=name)
         with self._job(plan, run, progress) as job:
@@ -439,6 +505,17 @@ class Federation(Viewed):
         """Propose a plan (that of a method, or the very one that was confirmed), run it, write the result, close.
 
         That of a method is not run if it says that it will not work, unless one is `sure`.
+
+        Parameters
+        ----------
+        planned : a method, or a plan that was read.
+        name : of the run folder; one is made of the method and the time by default.
+        progress : called after every round with how far the job is; a notebook shows a line by itself.
+        sure : run a method also if its plan says that it will not work.
+
+        Returns
+        -------
+        (the result, its run folder).
         """
         plan = planned if isinstance(planned, Plan) else self.plan(planned)
         if plan.hopeless and plan is not planned and not sure:
@@ -455,6 +532,15 @@ class Federation(Viewed):
 
         A run whose result is written and that only has to be closed at some parties is closed; its result is None, and
         in the run folder.
+
+        Parameters
+        ----------
+        path : the run folder.
+        progress : called after every round with how far the job is; a notebook shows a line by itself.
+
+        Returns
+        -------
+        (the result, its run folder).
         """
         run = RunFolder.open(Path(path))
         described = run.job
@@ -483,7 +569,18 @@ class Federation(Viewed):
 
     def ask(self, step: Step, *, parties: Sequence[str] | None = None, **arguments: Any) -> dict[str, Any]:
         """One step as a job of its own: {party: value}, all parties in parallel. Parties load no method for it: the
-        step is in a package that their configuration names."""
+        step is in a package that their configuration names.
+
+        Parameters
+        ----------
+        step : one that the parties' installations have registered.
+        parties : who is asked; all that own data by default.
+        arguments : the step's own.
+
+        Returns
+        -------
+        {party: value}.
+        """
         wanted = tuple(parties) if parties is not None else self.facts.parties
         single = stage(
             step.name.rpartition(".")[2],

@@ -41,6 +41,7 @@ from colonnade.federation.transports.certificates import (
     AUTHORITY,
     CERTIFICATE,
     KEY,
+    REQUEST,
     Revoked,
     Role,
     Subject,
@@ -81,6 +82,10 @@ def examine(path: Path, *, quick: bool = False) -> Examination:
 
 def _party(party: PartyFile, quick: bool, *, folder: Path) -> Examination:
     credentials, home = party.credentials, Home(path=party.home)
+    if not (credentials / CERTIFICATE).is_file():
+        before = [*_run("versions", versions), *_run("kit", lambda: _kit(folder, credentials))]
+        findings = [*before, _unsigned(party, folder), *_run("disk", lambda: disk(party.home))]
+        return Examination(side="party", name=party.name, findings=tuple(findings))
     agreed, readable = _consortium(party.consortium, credentials)
     findings = [
         *_run("versions", versions),
@@ -124,6 +129,19 @@ def _kit(folder: Path, credentials: Path) -> Iterator[Finding]:
         yield warning("kit", "a trusted dealer made this party's keys: use it for trials, with data that are not real.")
     elif manifest is not None:
         yield fine("kit", "every file of the start-up kit is as the authority signed it.")
+
+
+def _unsigned(party: PartyFile, folder: Path) -> Finding:
+    """What a party without a certificate waits for; until then nothing else of it can be checked."""
+    if not (party.credentials / KEY).is_file():
+        return fault("certificates", "this party has no keys yet; run `colonnade party init party.toml` here.")
+    reply = f"{party.name}.reply.json"
+    asked = reply if (folder / reply).is_file() else REQUEST
+    return fault(
+        "certificates",
+        f"the authority has not signed this party's keys yet; send it {asked}, and put what it sends back into this"
+        " folder.",
+    )
 
 
 def _served(file: CoordinatorFile) -> Iterator[Finding]:
@@ -520,8 +538,8 @@ def reachable(coordinator: str, credentials: Path, *, timeout: float = 5.0) -> I
     except ConnectionRefusedError:
         yield warning(
             "network",
-            f"no server answers at {coordinator} now; a coordinator serves while a job runs, so ask it to start one and"
-            " try again.",
+            f"no server answers at {coordinator} now; ask the coordinator whether `colonnade coordinator serve` runs."
+            " This party may serve already: it goes on dialling.",
         )
         return
     except (TimeoutError, OSError) as error:

@@ -174,7 +174,16 @@ class Method(Options, ABC, Generic[R]):
         return (inspect.getdoc(cls) or cls.__name__).partition("\n")[0]
 
     def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
-        """Every cost and message, before any data is touched; the plan can be run."""
+        """Every cost and message, before any data is touched; the plan can be run.
+
+        Parameters
+        ----------
+        facts, roster : a federation's public facts and members; `federation.plan(method)` knows both.
+
+        Returns
+        -------
+        A `Plan`.
+        """
         columns = [name for declared in facts.columns.values() for name in declared]
         procedure = self.choosing(columns).procedure(facts, roster)
         return Plan(
@@ -189,7 +198,17 @@ class Method(Options, ABC, Generic[R]):
 
     def fit(self, federation: Federation, *, sure: bool = False) -> R:
         """Run it; the run folder is in `federation.runs`. A plan that says "This will not work" is run only if you are
-        `sure`: else its sentence is raised, and nothing is spent."""
+        `sure`: else its sentence is raised, and nothing is spent.
+
+        Parameters
+        ----------
+        federation : all parties, from `Federation.local` or `Federation.from_toml`.
+        sure : run it also if its plan says that it will not work.
+
+        Returns
+        -------
+        The result; the class says which.
+        """
         if not hasattr(federation, "run"):
             raise BadArguments(
                 f"fit takes a federation, not {type(federation).__name__}; make one with"

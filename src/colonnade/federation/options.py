@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Annotated, Any, Literal, Self
 
-from colonnade.codec import bare, convert, hints_of, nearest, plain
+from colonnade.codec import ListOf, bare, convert, hints_of, nearest, plain
 from colonnade.errors import BadArguments, UnknownColumn
 from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Relation
@@ -143,11 +143,29 @@ class Options:
     # --- as scikit-learn has them ---------------------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """{option: value}. `deep` is scikit-learn's, and changes nothing here."""
+        """{option: value}. `deep` is scikit-learn's, and changes nothing here.
+
+        Parameters
+        ----------
+        deep : scikit-learn's; changes nothing here.
+
+        Returns
+        -------
+        {option: value}.
+        """
         return {name: getattr(self, name) for name in self.declared()}
 
     def set_params(self, **params: Any) -> Self:
-        """Change options in place, all or none; the new ones are checked together."""
+        """Change options in place, all or none; the new ones are checked together.
+
+        Parameters
+        ----------
+        params : options by name.
+
+        Returns
+        -------
+        The method itself.
+        """
         checked = type(self)(**{**self.get_params(), **self._known(params)})
         for name in self.declared():
             object.__setattr__(self, name, getattr(checked, name))
@@ -172,7 +190,16 @@ class Options:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """From data, with defaults for what is not stated; what is unknown or lacking is refused by name."""
+        """From data, with defaults for what is not stated; what is unknown or lacking is refused by name.
+
+        Parameters
+        ----------
+        options : {option: plain value}, as in a job.toml.
+
+        Returns
+        -------
+        The method.
+        """
         if not isinstance(options, Mapping):
             raise BadArguments(f"the options of {cls.__name__} are a table, not {options!r}.")
         return cls(**cls.stated(options))
@@ -257,7 +284,7 @@ Delta = Annotated[
     float, Option("The delta that goes with epsilon; well below one over the number of records.", valid=check_delta)
 ]
 ColumnNames = Annotated[
-    tuple[str, ...] | None,
+    ListOf[str] | None,
     Option('Which columns; all by default. "!name" leaves one out.', reads="named or all"),
 ]
 Response = Annotated[str, Option("The column to explain.", short="-r", reads="named")]

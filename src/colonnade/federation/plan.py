@@ -49,13 +49,23 @@ class Plan(Viewed):
             raise RunError("two stages of a plan have the same name; give each its own.")
 
     def stage(self, name: str) -> Stage:
+        """The stage of this name."""
         for stage in self.stages:
             if stage.name == name:
                 return stage
         raise RunError(f"the plan of {self.method!r} has no stage {name!r}.")
 
     def costs(self, party: str | None = None) -> list[Cost]:
-        """Every cost at one party, or at all of them."""
+        """Every cost at one party, or at all of them.
+
+        Parameters
+        ----------
+        party : its name; None for all parties.
+
+        Returns
+        -------
+        The costs, in the order of the stages.
+        """
         return [cost for stage in self.stages for owner, cost in stage.costs.items() if party in (None, owner)]
 
     def unbounded(self) -> tuple[str, ...]:
@@ -69,6 +79,7 @@ class Plan(Viewed):
         return " ".join(note for note in self.notes if note.startswith(HOPELESS))
 
     def rounds(self) -> int:
+        """How many times the parties are asked, one after the other."""
         return sum(stage.rounds for stage in self.stages)
 
     def bytes(self) -> int:
@@ -83,7 +94,19 @@ class Plan(Viewed):
         relation: Relation = "zero-out",
         transform: Callable[[Cost], Cost] | None = None,
     ) -> Guarantee:
-        """A person's total over all parties' releases (joint ones once), or one party's part of it."""
+        """A person's total over all parties' releases (joint ones once), or one party's part of it.
+
+        Parameters
+        ----------
+        party : its part alone; None for the person's total.
+        unit : 'record', 'block' or 'comparison'.
+        relation : 'zero-out' or 'replace'.
+        transform : changes each cost first; None leaves them.
+
+        Returns
+        -------
+        A `Guarantee` with `epsilon` and `delta`, which prints as people read it.
+        """
         costs: Iterable[Cost] = self.costs(party)
         if transform is not None:
             costs = [transform(cost) for cost in costs]
@@ -94,6 +117,7 @@ class Plan(Viewed):
         return list(dict.fromkeys(str(self.total(relation=relation)) for relation in get_args(Relation)))
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain data, for plan.json."""
         return {
             "method": self.method,
             "options": dict(self.options),
@@ -105,6 +129,16 @@ class Plan(Viewed):
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Plan:
+        """A plan to read; it cannot be run.
+
+        Parameters
+        ----------
+        plain : as `to_dict` returns it.
+
+        Returns
+        -------
+        The plan.
+        """
         return cls(
             method=plain["method"],
             options=plain["options"],
@@ -116,6 +150,7 @@ class Plan(Viewed):
 
     @cached_property
     def fingerprint(self) -> str:
+        """SHA-256 of the plan: equal if and only if all that it asks is."""
         return hashlib.sha256(canonical(self.to_dict()).encode()).hexdigest()
 
     def __repr__(self) -> str:

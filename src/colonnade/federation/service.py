@@ -57,9 +57,22 @@ class Queue:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def __repr__(self) -> str:
+        served = "served" if self.served else "not served now"
+        return f"<Queue in {self.path}: {len(self.waiting())} jobs, {served}>"
+
     @classmethod
     def of(cls, file: str | Path) -> Queue:
-        """That of a coordinator.toml."""
+        """That of a coordinator.toml.
+
+        Parameters
+        ----------
+        file : a coordinator.toml.
+
+        Returns
+        -------
+        Its queue.
+        """
         return cls(CoordinatorFile.from_toml(Path(file)).queue)
 
     @property
@@ -76,6 +89,7 @@ class Queue:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
+        """Serve it: no other process can meanwhile."""
         private_folder(self.path / "ended")
         with (self.path / "lock").open("ab") as file:
             try:
@@ -86,7 +100,18 @@ class Queue:
 
     def ask(self, method: Method[Any], *, name: str | None = None, sure: bool = False) -> str:
         """Put a job into the queue; the name of its run folder. If its plan says that it will not work, it is not run,
-        unless one is `sure`."""
+        unless one is `sure`.
+
+        Parameters
+        ----------
+        method : with its options.
+        name : of the run folder; one is made of the method and the time by default.
+        sure : run it also if its plan says that it will not work.
+
+        Returns
+        -------
+        The name of the job's run folder, by which `state` and `end` know it.
+        """
         return self.put(method.name, method.options(), name=name, sure=sure)
 
     def put(
@@ -121,19 +146,43 @@ class Queue:
         return self._read(self._file(name))
 
     def ended(self, most: int = 20) -> list[str]:
-        """The jobs that ended last, the newest first."""
+        """The jobs that ended last, the newest first.
+
+        Parameters
+        ----------
+        most : how many.
+
+        Returns
+        -------
+        Their names.
+        """
         files = sorted((self.path / "ended").glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
         return [path.stem for path in files[:most]]
 
     def end(self, name: str, *, failed: str = "") -> None:
-        """Take a job out of the queue."""
+        """Take a job out of the queue.
+
+        Parameters
+        ----------
+        name : what `ask` has returned.
+        failed : why, if it has failed.
+        """
         if not self._file(name).is_file():
             raise RunError(f"no job called {name} is in the queue; `colonnade coordinator jobs` lists them.")
         self._write(self.path / "ended" / f"{name}.json", {**self.job(name), "failed": failed, "ended": time.time()})
         self._file(name).unlink()
 
     def state(self, name: str) -> State:
-        """As the service last said, or as the job has ended."""
+        """As the service last said, or as the job has ended.
+
+        Parameters
+        ----------
+        name : what `ask` has returned.
+
+        Returns
+        -------
+        `state` in a word and a `sentence`: whom or what the job waits for.
+        """
         ended = self.path / "ended" / f"{name}.json"
         if ended.is_file():
             failed = str(self._read(ended)["failed"])
@@ -142,10 +191,12 @@ class Queue:
         return State(state="queued") if stated is None else State(**stated)
 
     def status(self) -> dict[str, Any]:
+        """What the service last said of each job."""
         path = self.path / "status.json"
         return self._read(path) if path.is_file() else {}
 
     def tell(self, status: Mapping[str, Any]) -> None:
+        """What the service says of its jobs."""
         self._write(self.path / "status.json", status)
 
     def _file(self, name: str) -> Path:

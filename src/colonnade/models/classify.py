@@ -108,7 +108,7 @@ class BinaryOptions(Method["Classifier"]):
                 + (f": choose {', '.join(binary)}." if binary else ", and none is declared: make one of two levels.")
             )
         if self.columns is not None:
-            return self.columns
+            return tuple(self.columns)
         return tuple(name for columns in facts.columns.values() for name in columns if name != self.response)
 
 
@@ -454,25 +454,63 @@ class Classifier(Result):
 
     @property
     def feature_names_(self) -> tuple[str, ...]:
+        """What the entries of `coef_` belong to."""
         return tuple(feature.name for feature in self.features)
 
     def decision_function(self, rows: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
-        """Log-odds of the event for a frame of the fitted columns, or an array of the features."""
+        """Log-odds of the event for a frame of the fitted columns, or an array of the features.
+
+        Parameters
+        ----------
+        rows : a frame of the fitted columns, or an array of the features.
+
+        Returns
+        -------
+        An array, one number for each row.
+        """
         return np.asarray(feature_matrix(rows, self.features, self.columns) @ self.coef_[0] + self.intercept_[0])
 
     def predict_proba(self, rows: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
-        """Probabilities of both classes."""
+        """Probabilities of both classes.
+
+        Parameters
+        ----------
+        rows : a frame of the fitted columns, or an array of the features.
+
+        Returns
+        -------
+        An array with a column for each class, in the order of `classes_`.
+        """
         event = expit(self.decision_function(rows))
         return np.column_stack([1 - event, event])
 
     def predict(self, rows: pd.DataFrame | NDArray[Any]) -> NDArray[Any]:
-        """The likelier class of each row."""
+        """The likelier class of each row.
+
+        Parameters
+        ----------
+        rows : a frame of the fitted columns, or an array of the features.
+
+        Returns
+        -------
+        An array of classes.
+        """
         event = (self.decision_function(rows) > 0).astype(int)
         chosen: NDArray[Any] = self.classes_[event]
         return chosen
 
     def score(self, rows: pd.DataFrame | NDArray[Any], truth: pd.Series[Any] | NDArray[Any]) -> float:
-        """The share of rows that are predicted right."""
+        """The share of rows that are predicted right.
+
+        Parameters
+        ----------
+        rows : a frame of the fitted columns, or an array of the features.
+        truth : the class of each row.
+
+        Returns
+        -------
+        A share between 0 and 1.
+        """
         return float(np.mean(self.predict(rows) == np.asarray(truth)))
 
     def to_dict(self) -> dict[str, Any]:

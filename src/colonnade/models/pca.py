@@ -7,7 +7,7 @@ The claim is in `claim.md`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -21,7 +21,7 @@ from colonnade.data.column import Column
 from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure, Result, method_class
+from colonnade.federation.method import Counted, Method, Procedure, Result, method_class
 from colonnade.federation.options import (
     ColumnNames,
     Delta,
@@ -315,14 +315,33 @@ class PrincipalComponents(Result):
 
     @property
     def feature_names_(self) -> tuple[str, ...]:
+        """What the entries of a component belong to."""
         return tuple(feature.name for feature in self.features)
 
     def transform(self, rows: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
-        """Scores of rows: a frame of the fitted columns, or an array of the features."""
+        """Scores of rows: a frame of the fitted columns, or an array of the features.
+
+        Parameters
+        ----------
+        rows : a frame of the fitted columns, or an array of the features.
+
+        Returns
+        -------
+        An array with a column for each component.
+        """
         return self._standardised(rows) @ self.components_.T
 
     def captured_variance(self, rows: pd.DataFrame | NDArray[Any]) -> float:
-        """|X V|^2 / |X|^2 for rows X (centred and scaled if the model is)."""
+        """|X V|^2 / |X|^2 for rows X (centred and scaled if the model is).
+
+        Parameters
+        ----------
+        rows : a frame of the fitted columns, or an array of the features.
+
+        Returns
+        -------
+        A share between 0 and 1.
+        """
         features = self._standardised(rows)
         return float(np.sum((features @ self.components_.T) ** 2) / np.sum(features**2))
 
@@ -344,6 +363,10 @@ class PrincipalComponents(Result):
             **({"empty cells": dict(self.empty_cells)} if self.empty_cells else {}),
             "simulated": self.simulated,
         }
+
+    @classmethod
+    def records_behind(cls, stated: Mapping[str, Any]) -> Iterator[Counted]:
+        yield "the principal components (the cohort, a public number)", stated["n"], 0.0
 
     def view(self) -> View:
         title = f"{len(self.components_)} principal components of {len(self.features)} features"

@@ -84,6 +84,7 @@ class Pooled(Inference, Result):
 
     @property
     def use_t(self) -> bool:
+        """Whether an estimate over its error has Student's t."""
         return True
 
     @property
@@ -91,7 +92,17 @@ class Pooled(Inference, Result):
         return student(self.df.to_numpy())
 
     def wald_test(self, r_matrix: Any, *, use_f: bool = True) -> WaldTest:
-        """Test linear hypotheses together: "age = 0, bmi = smoker", or R (and q) of R params = q; always by F."""
+        """Test linear hypotheses together: "age = 0, bmi = smoker", or R (and q) of R params = q; always by F.
+
+        Parameters
+        ----------
+        r_matrix : hypotheses as texts, a matrix R, or (R, q).
+        use_f : only True: the law is an F.
+
+        Returns
+        -------
+        A `WaldTest`.
+        """
         if not use_f:
             raise BadArguments("pooled hypotheses are tested by F (D1); leave use_f out.")
         matrix, value = self._hypotheses(r_matrix)
@@ -117,6 +128,7 @@ class Pooled(Inference, Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
+        """What the reader should know, one sentence each."""
         notes = [
             f"Rubin's rules over {self.m} completed tables, with the degrees of freedom of Barnard and Rubin (1999).",
             "Valid if entries are missing at random and the imputation describes how the columns go together: a linear"
@@ -131,7 +143,16 @@ class Pooled(Inference, Result):
         return tuple(notes)
 
     def pooled_table(self, alpha: float = 0.05) -> pd.DataFrame:
-        """The coefficient table with df and fmi."""
+        """The coefficient table with df and fmi.
+
+        Parameters
+        ----------
+        alpha : 1 - the coverage of the intervals.
+
+        Returns
+        -------
+        A frame with a row for each coefficient.
+        """
         return pd.concat([self.table(alpha), self.df, self.fmi], axis=1)
 
     def _rows(self, alpha: float = 0.05) -> tuple[tuple[str, ...], ...]:
@@ -151,7 +172,16 @@ class Pooled(Inference, Result):
         )
 
     def summary(self, alpha: float = 0.05) -> str:
-        """For a terminal, as statsmodels prints it."""
+        """For a terminal, as statsmodels prints it.
+
+        Parameters
+        ----------
+        alpha : 1 - the coverage of the intervals.
+
+        Returns
+        -------
+        A text.
+        """
         head = ("", "coef", "std err", "t", "P>|t|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]", "df", "fmi")
         label = WIDTH - 9 * (len(head) - 1)
         lines = [

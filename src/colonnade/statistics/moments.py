@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.codec import plain
+from colonnade.codec import ListOf, plain
 from colonnade.data.column import EmptyRule
 from colonnade.data.sources import CELLS, ROOMY_CELLS, chunk_rows
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnsafeRequest
@@ -157,7 +157,7 @@ class Moments(Method["MomentsResult"]):
     ] = field(default_factory=dict)
     constant: Annotated[bool, Option("Compute counts and sums too, as products with 1.")] = True
     patterns: Annotated[
-        tuple[tuple[bool, ...], ...] | None,
+        ListOf[ListOf[bool]] | None,
         Option(
             "Candidate patterns, true or false for each party, if fewer than all; a record of another is left out.",
             only={"presence": ("known",)},
@@ -250,12 +250,12 @@ class MomentsLayout(LargeNoise):
     rows: ClassVar[str] = "quantised rows"
     adaptive: ClassVar[tuple[str, ...]] = ("ranges",)
 
-    names: tuple[str, ...] | None
+    names: ListOf[str] | None
     presence: Presence
     gamma: int
     clip: Mapping[str, float] = field(default_factory=dict)
     constant: bool = True
-    patterns: tuple[tuple[bool, ...], ...] | None = None
+    patterns: ListOf[ListOf[bool]] | None = None
     mu: int = 0
     tile: int = 2048
     """The width of a tile."""
@@ -396,7 +396,7 @@ class MomentsLayout(LargeNoise):
     def _blocks_patterns(self) -> Sequence[tuple[bool, ...]]:
         """The candidate patterns of presence, over parties."""
         if self.patterns is not None:
-            return self.patterns
+            return tuple(map(tuple, self.patterns))
         return [mask for mask in itertools.product((False, True), repeat=len(self.parties)) if any(mask)]
 
     def _owners(self, names: Sequence[str]) -> list[int]:

@@ -128,7 +128,16 @@ class Polynomial:
 
     @classmethod
     def of(cls, *outputs: Sequence[tuple[float, Mapping[str, int]]]) -> Self:
-        """`Polynomial.of([(0.5, {"age": 2}), (-1, {"age": 1, "sued": 1})], ...)`: one list for each output."""
+        """`Polynomial.of([(0.5, {"age": 2}), (-1, {"age": 1, "sued": 1})], ...)`: one list for each output.
+
+        Parameters
+        ----------
+        outputs : for each a list of (coefficient, {feature: exponent}).
+
+        Returns
+        -------
+        The polynomial.
+        """
         return cls(tuple(tuple(output) for output in outputs))
 
     @property
@@ -660,6 +669,7 @@ class PolynomialResult(Result):
 
     @property
     def values(self) -> NDArray[np.float64]:
+        """The sums, one for each output."""
         return np.array([float(Fraction(total, self.scale)) for total in self.integers])
 
     def to_dict(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.codec import ListOf
 from colonnade.data.aggregation import Values
 from colonnade.data.column import EmptyRule
 from colonnade.errors import BadArguments, BadPrivacyParameter
@@ -103,7 +104,7 @@ class Tables(Method["TablesResult"]):
     name: ClassVar[str] = "tables"
 
     tables: Annotated[
-        tuple[Names, ...],
+        ListOf[ListOf[str]],
         Option("The columns of each table: any number of columns, and of at most three parties each.", reads="named"),
     ]
     bins: Annotated[
@@ -113,7 +114,7 @@ class Tables(Method["TablesResult"]):
     epsilon: OptionalEpsilon = 1.0
     delta: Delta = 1e-6
     split: Annotated[
-        tuple[float, ...] | None,
+        ListOf[float] | None,
         Option(
             "Each table's share of the budget: one with twice the share has half the noise variance. Equal by default."
         ),
@@ -148,7 +149,7 @@ class Tables(Method["TablesResult"]):
             raise BadArguments(f"bins does not say how many cells {', '.join(absent)} should have.")
         bins = {name: self.bins[name] if isinstance(self.bins, Mapping) else self.bins for name in numeric}
         mus = (0,) * len(self.tables)
-        layout = TablesLayout(facts=facts, roster=roster, tables=self.tables, bins=bins, mus=mus)
+        layout = TablesLayout(facts=facts, roster=roster, tables=tuple(map(tuple, self.tables)), bins=bins, mus=mus)
         layout.check()
         if self.epsilon is not None:
             budget = {"epsilon": self.epsilon, "delta": self.delta}
@@ -323,7 +324,7 @@ class TablesLayout(CircuitStatistic):
         return [self.release(mu, colluders=colluders) for mu in self.mus]
 
     def shared_noise(
-        self, shares: tuple[float, ...], *, epsilon: float, delta: float, view: View, relation: Relation
+        self, shares: Sequence[float], *, epsilon: float, delta: float, view: View, relation: Relation
     ) -> tuple[int, ...]:
         """The mu of each table: inversely as its share of the budget, and all together at most epsilon."""
         if len(set(shares)) == 1:

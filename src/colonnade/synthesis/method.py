@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from colonnade.codec import ListOf
 from colonnade.data.column import Columns
 from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
@@ -79,7 +80,7 @@ class Synthesize(Method[SyntheticTable]):
         ),
     ] = None
     constraints: Annotated[
-        tuple[str, ...] | None,
+        ListOf[str] | None,
         Option(
             'Facts that hold in every row, as "discharge >= admission", "pregnancies == 0 if sex == \'male\'", "paid +'
             ' owed == total" or "not (age < 16 and licence == \'yes\')". May be repeated.',
@@ -112,7 +113,7 @@ class Synthesize(Method[SyntheticTable]):
         ),
     ] = "auto"
     patterns: Annotated[
-        tuple[tuple[bool, ...], ...] | None,
+        ListOf[ListOf[bool]] | None,
         Option("Candidate patterns where presence is known, if fewer than all; a bool for each party.", only=COPULA),
     ] = None
     clip: Annotated[
@@ -168,7 +169,7 @@ class Synthesize(Method[SyntheticTable]):
         ),
     ] = None
     split: Annotated[
-        tuple[float, ...] | None,
+        ListOf[float] | None,
         Option(
             "Shares of the budget of the three rounds (one-way tables, all pairs in coarse bins, selected tables);"
             " 0.1, 0.25 and 0.65 by default.",

@@ -184,6 +184,7 @@ class SyntheticTable(Result):
 
     @property
     def columns(self) -> Columns:
+        """The declared columns of the rows."""
         return self.model.columns
 
     @property
@@ -196,7 +197,16 @@ class SyntheticTable(Result):
     ) -> pd.DataFrame:
         """Fresh rows: by default those of the run folder; another number or another seed as you like.
 
-        `where` draws rows with given values: {"sex": "male", "region": ["north", "east"], "age": (30, 40)}.
+        Parameters
+        ----------
+        rows : how many; as many as in the run folder by default.
+        seed : an integer or a generator; that of the run folder by default, so that the same rows come again.
+        where : {column: value, list of values, or (lowest, highest)}, which every row has: `{"sex": "male", "region":
+            ["north", "east"], "age": (30, 40)}`.
+
+        Returns
+        -------
+        The rows, each column with the dtype of its kind.
         """
         source = self.seed if seed is None else seed
         model = self.model if where is None else conditioned(self.model, conditions(self.columns, where))
@@ -206,7 +216,18 @@ class SyntheticTable(Result):
 
     def draws(self, m: int = DRAWS, *, rows: int | None = None, seed: int | None = None) -> Iterator[pd.DataFrame]:
         """`m` tables, each of another model that the released numbers support as well: noise and sampling of the cohort
-        would have given any of them. Each is fitted when it is asked for."""
+        would have given any of them. Each is fitted when it is asked for.
+
+        Parameters
+        ----------
+        m : how many tables.
+        rows : of each; four for each record of the cohort by default, at most 400,000.
+        seed : makes them repeatable; the run's own by default.
+
+        Returns
+        -------
+        An iterator over data frames.
+        """
         if self.redrawn is None:
             raise BadArguments(
                 f"this table has no error bars: the noise of {self.method} is not modelled, or the run folder has no"
@@ -234,6 +255,19 @@ class SyntheticTable(Result):
         (`calibration`). Any other function is evaluated on `draws` of the model, a weaker promise: name its columns in
         `columns`, or all are taken. Where an interval could not be relied on by what was released, errors and
         intervals are withheld (nan) with a warning that says why; `unproven=True` gives them all the same.
+
+        Parameters
+        ----------
+        function : a ready estimator of `synthesis.inference`, or any function of a data frame that returns named
+            numbers.
+        draws, rows, seed : as in `draws`.
+        level : the coverage of the intervals.
+        columns : what a function of your own reads; all by default.
+        unproven : give intervals also where they could not be relied on.
+
+        Returns
+        -------
+        A frame with `estimate`, `standard_error`, `lower`, `upper`; its `attrs` say what the intervals rest on.
         """
         if isinstance(function, Ready) and self.evidence is not None:
             intervals, lacking = self._calibrated(function, self.evidence, rows, level, seed)
@@ -283,7 +317,16 @@ class SyntheticTable(Result):
         return min(ROWS_A_RECORD * self.cohort, MOST_ROWS) if rows is None else rows
 
     def valid_for(self, columns: Sequence[str]) -> str:
-        """What intervals of these columns rest on, in a sentence or two; for none, of all of them."""
+        """What intervals of these columns rest on, in a sentence or two; for none, of all of them.
+
+        Parameters
+        ----------
+        columns : names of columns.
+
+        Returns
+        -------
+        A text.
+        """
         asked = tuple(columns) or tuple(self.columns)
         model = self._left_out(asked) or f"The model has the dependence of {', '.join(asked)} that was measured."
         if self.evidence is None:

@@ -42,6 +42,15 @@ class Viewed(ABC):
         """Draw one of the `figures`, by default the first, on matplotlib axes: yours, or new ones.
 
         The same figure as in the report. The `Display` that is returned has `ax_` and `figure_`, and `save(path)`.
+
+        Parameters
+        ----------
+        name : one of `figures`; the first by default.
+        ax : matplotlib axes to draw on; new ones by default.
+
+        Returns
+        -------
+        A `Display` with `ax_`, `figure_` and `save(path)`.
         """
         drawn = self.view().figures()
         if not drawn:

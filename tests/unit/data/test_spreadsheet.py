@@ -9,24 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.data.spreadsheet import csv_text, restored, safe_cell
+from colonnade.data.spreadsheet import BLANK, csv_text, restored, safe_cell
 
 STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-@given(st.text(alphabet="=+-@'\t\r\n;\uff1d5.eab ", max_size=8))
+@given(st.text(alphabet="=+-@'\t\r\n;\uff1d5.eab \u00a0", max_size=8))
 def test_a_safe_cell_is_no_formula_and_can_be_restored(cell: str) -> None:
     safe = safe_cell(cell)
     assert restored(safe) == cell
-    if safe == cell and safe.startswith(STARTS):
+    if safe == cell and safe.lstrip(BLANK).startswith(STARTS):
         float(safe.strip().replace(",", "."))
         return
-    # Where a semicolon, a tab or the end of a line ends a cell, no part of it is a formula either.
-    assert not any(part.startswith(STARTS) for part in re.split("[;\t\r\n]", safe))
+    # Where a semicolon, a tab or the end of a line ends a cell, no part of it is a formula either; nor where the
+    # blanks at its beginning are taken away.
+    assert not any(part.lstrip(BLANK).startswith(STARTS) for part in re.split("[;\t\r\n]", safe))
 
 
 @pytest.mark.parametrize(
-    "cell", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\r", "-", "+", "\uff1d1+1", "'=1+1"]
+    "cell",
+    ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\r", "-", "+", "\uff1d1+1", "'=1+1", "  =1+1", "\ufeff@x"],
 )
 def test_formulas_get_an_apostrophe(cell: str) -> None:
     assert safe_cell(cell) == f"'{cell}"
@@ -40,7 +42,7 @@ def test_a_formula_behind_another_separator_gets_one_too(cell: str, safe: str) -
     assert safe_cell(cell) == safe
 
 
-@pytest.mark.parametrize("cell", [-5, -5.5, "-5", "+1e3", "-,5", "north", "", None, "a=b"])
+@pytest.mark.parametrize("cell", [-5, -5.5, "-5", " -5", "+1e3", "-,5", "north", "", None, "a=b"])
 def test_numbers_and_plain_text_stay(cell: object) -> None:
     assert safe_cell(cell) == cell
 

@@ -114,7 +114,7 @@ def test_a_bundle_has_all_that_a_checker_needs(tmp_path: Path) -> None:
         _, described = federation.run(Describe(epsilon=2.0), name="described")
         write_report(described)
         _, tables = federation.run(Tables(tables=(("sector", "rating"),), epsilon=5.0), name="tables")
-        _, fitted = federation.run(
+        fit, fitted = federation.run(
             Regress(response="visits", columns=("age",), missing="single", minimum_joint=2), name="fitted"
         )
     out = tmp_path / "bundle"
@@ -144,6 +144,9 @@ def test_a_bundle_has_all_that_a_checker_needs(tmp_path: Path) -> None:
     assert len(counted) == 9
     write_release(fitted, tmp_path / "third", rules=Rules(threshold=1000))
     exact = json.loads((tmp_path / "third" / "release.json").read_text())
+    page = (tmp_path / "third" / "release.html").read_text()
+    said = page.partition("What it says")[2].partition("What it costs a person")[0]
+    assert f"{fit.params['age']:.4g}" in said, "the checker reads the figures beside the rules"
     assert {figure["threshold"] for figure in exact["figures"]} == {"not passed"}
     assert "exact-moments" in " ".join(exact["privacy"]["shown without a bound"])
     assert len(exact["privacy"]["statement"]) == 1, "the same for both relations"
@@ -154,7 +157,7 @@ def test_a_bundle_has_all_that_a_checker_needs(tmp_path: Path) -> None:
         write_release(RunFolder.open(described.path), tmp_path / "fourth")
 
 
-HOSTILE = ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@x", "\tq", "\rq", "a;=1+1")
+HOSTILE = ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@x", "\tq", "\rq", "a;=1+1", "  =1+1", "\uff1d1+1")
 
 
 def test_no_csv_of_a_run_carries_a_formula(tmp_path: Path) -> None:
@@ -192,7 +195,9 @@ def test_no_csv_of_a_run_carries_a_formula(tmp_path: Path) -> None:
         for separator in ",;\t":  # what ends a cell depends on the country
             with path.open(encoding="utf-8", newline="") as file:
                 cells = [cell for row in csv.reader(file, delimiter=separator) for cell in row]
-            formulas = [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+            formulas = [
+                cell for cell in cells if cell.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\uff1d"))
+            ]
             for cell in formulas:
                 float(cell.partition(",")[0])
     pd.testing.assert_frame_equal(read_table(synthetic), table.sample(), check_dtype=False)

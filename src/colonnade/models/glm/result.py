@@ -36,6 +36,7 @@ class GeneralizedRegression(Regression):
 
     @property
     def noisy(self) -> bool:
+        """Whether the estimate is private."""
         return self.private
 
     def _facts(self) -> tuple[tuple[Fact, Fact], ...]:

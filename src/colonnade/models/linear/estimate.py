@@ -53,7 +53,7 @@ COARSE = 2500.0
 def regression_columns(
     facts: PublicFacts,
     response: str,
-    columns: tuple[str, ...] | None,
+    columns: Sequence[str] | None,
     *,
     offset: str | None = None,
     aside: tuple[str | None, ...] = (),

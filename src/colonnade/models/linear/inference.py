@@ -37,6 +37,7 @@ class WaldTest:
 
     @property
     def distribution(self) -> str:
+        """F or chi2."""
         return "chi2" if self.df_denom is None else "F"
 
     def __str__(self) -> str:
@@ -46,7 +47,7 @@ class WaldTest:
     __repr__ = __str__
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
     """Predicted means, their errors, and those of single responses, with the law of an estimate over its error."""
 
@@ -55,8 +56,23 @@ class Prediction:
     se_obs: pd.Series[float]
     law: Any
 
+    def __repr__(self) -> str:
+        return f"<Prediction of {len(self.predicted_mean):,} rows; summary_frame() has their intervals>"
+
+    def _repr_html_(self) -> str:
+        return str(self.summary_frame().to_html())
+
     def summary_frame(self, alpha: float = 0.05) -> pd.DataFrame:
-        """mean, mean_se, mean_ci_lower and _upper (of the mean), obs_ci_lower and _upper (of one response)."""
+        """mean, mean_se, mean_ci_lower and _upper (of the mean), obs_ci_lower and _upper (of one response).
+
+        Parameters
+        ----------
+        alpha : 1 - the coverage of the intervals.
+
+        Returns
+        -------
+        A frame with a row for each row that was predicted.
+        """
         reach = self.law.isf(checked_alpha(alpha) / 2)
         mean = self.predicted_mean
         columns = {"mean": mean, "mean_se": self.se_mean}
@@ -65,6 +81,17 @@ class Prediction:
         return pd.DataFrame(columns)
 
     def conf_int(self, alpha: float = 0.05, *, obs: bool = False) -> pd.DataFrame:
+        """Lower and upper ends, of the mean; with `obs`, of one response.
+
+        Parameters
+        ----------
+        alpha : 1 - the coverage of the intervals.
+        obs : of single responses, not of their mean.
+
+        Returns
+        -------
+        A frame of two columns.
+        """
         kind = "obs" if obs else "mean"
         return self.summary_frame(alpha)[[f"{kind}_ci_lower", f"{kind}_ci_upper"]]
 
@@ -87,18 +114,22 @@ class Inference:
 
     @property
     def bse(self) -> pd.Series[float]:
+        """Standard errors of the coefficients."""
         return pd.Series(np.sqrt(np.diag(self.cov)), index=self.params.index, name="std err")
 
     @property
     def tvalues(self) -> pd.Series[float]:
+        """Coefficients over their standard errors."""
         return (self.params / self.bse).rename(self._letter)
 
     @property
     def zvalues(self) -> pd.Series[float]:
+        """`tvalues` under the name that normal errors have."""
         return self.tvalues.rename("z")
 
     @property
     def pvalues(self) -> pd.Series[float]:
+        """Two-sided, of each coefficient being zero."""
         return pd.Series(2 * self._law.sf(np.abs(self.tvalues)), index=self.params.index, name=f"P>|{self._letter}|")
 
     @property
@@ -116,31 +147,61 @@ class Inference:
         return norm if self.df_groups is None else student(self.df_groups)
 
     def cov_params(self) -> pd.DataFrame:
+        """The covariance matrix of the coefficients."""
         return self.cov.copy()
 
     def conf_int(self, alpha: float = 0.05) -> pd.DataFrame:
-        """Intervals of coverage 1 - alpha: columns 0 and 1. Normal ones, or Student's where errors come from groups."""
+        """Intervals of coverage 1 - alpha: columns 0 and 1. Normal ones, or Student's where errors come from groups.
+
+        Parameters
+        ----------
+        alpha : 1 - the coverage of the intervals.
+
+        Returns
+        -------
+        A frame with the columns 0 and 1, a row for each coefficient.
+        """
         reach = self._law.isf(checked_alpha(alpha) / 2) * self.bse
         return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
 
     def table(self, alpha: float = 0.05) -> pd.DataFrame:
-        """The coefficient table."""
+        """The coefficient table.
+
+        Parameters
+        ----------
+        alpha : 1 - the coverage of the intervals.
+
+        Returns
+        -------
+        A frame with a row for each coefficient.
+        """
         return pd.concat(
             [self.params.rename("coef"), self.bse, self.tvalues, self.pvalues, self.conf_int(alpha)], axis=1
         )
 
     def summary_frame(self, alpha: float = 0.05) -> pd.DataFrame:
-        """The coefficient table with statsmodels' names."""
+        """The coefficient table with statsmodels' names.
+
+        Parameters
+        ----------
+        alpha : 1 - the coverage of the intervals.
+
+        Returns
+        -------
+        A frame with a row for each coefficient.
+        """
         return self.table(alpha).rename(columns={0: "Conf. Int. Low", 1: "Conf. Int. Upp."})
 
     # --- hypotheses -------------------------------------------------------------------------------------------
 
     @property
     def df_model(self) -> int:
+        """Coefficients without the constant."""
         return len(self.params) - 1
 
     @property
     def df_resid(self) -> int:
+        """Records less coefficients."""
         return self.nobs - len(self.params)
 
     def wald_test(
@@ -152,6 +213,15 @@ class Inference:
         """Test linear hypotheses together: "age = 0, bmi = smoker", or R (and q) of R params = q.
 
         F by default: with F(q, G - q) where errors come from G groups, F(q, df_resid) otherwise.
+
+        Parameters
+        ----------
+        r_matrix : hypotheses as texts, a matrix R, or (R, q).
+        use_f : False for chi-squared in place of F.
+
+        Returns
+        -------
+        A `WaldTest` with `statistic`, `pvalue` and its degrees of freedom.
         """
         matrix, value = self._hypotheses(r_matrix)
         apart = matrix @ self.params.to_numpy() - value
@@ -191,7 +261,16 @@ class Inference:
     # --- as frames --------------------------------------------------------------------------------------------
 
     def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
-        """One row for each coefficient, in broom's columns."""
+        """One row for each coefficient, in broom's columns.
+
+        Parameters
+        ----------
+        alpha : 1 - the coverage of the intervals.
+
+        Returns
+        -------
+        A frame with `term`, `estimate`, `std.error`, `statistic`, `p.value`, `conf.low`, `conf.high`.
+        """
         names = ["estimate", "std.error", "statistic", "p.value", "conf.low", "conf.high"]
         frame = self.table(alpha).set_axis(names, axis=1)
         return frame.rename_axis("term").reset_index()
@@ -200,22 +279,27 @@ class Inference:
 
     @property
     def coef_(self) -> Vector:
+        """The coefficients without the constant, as in scikit-learn."""
         return np.asarray(self.params.drop("const"), dtype=np.float64)
 
     @property
     def intercept_(self) -> float:
+        """The constant, as in scikit-learn."""
         return float(self.params["const"])
 
     @property
     def feature_names_in_(self) -> NDArray[np.object_]:
+        """What the entries of `coef_` belong to."""
         return np.array([str(name) for name in self.params.index.drop("const")], dtype=object)
 
     # --- what there is not ------------------------------------------------------------------------------------
 
     @property
     def fittedvalues(self) -> NoReturn:
+        """Refused: rows stay with their parties."""
         raise AttributeError(ROWS_STAY.format("fitted values"))
 
     @property
     def resid(self) -> NoReturn:
+        """Refused: rows stay with their parties."""
         raise AttributeError(ROWS_STAY.format("residuals"))

@@ -10,12 +10,21 @@ again (`statistics/gaussian_em.py`). Valid if records are missing at random. Wit
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.method import Method, Procedure, method_class
-from colonnade.federation.options import ColumnNames, Delta, Gamma, Option, OptionalEpsilon, Response, Verify
+from colonnade.federation.options import (
+    ColumnNames,
+    Delta,
+    Gamma,
+    Option,
+    OptionalEpsilon,
+    Response,
+    Verification,
+    Verify,
+)
 from colonnade.federation.roster import Roster
 from colonnade.models.glm.fit import WEIGHED, GeneralizedFit
 from colonnade.models.glm.private_fit import COMPLETE_ONLY, PrivateGeneralizedFit
@@ -93,8 +102,7 @@ class Regress(Method[Regression]):
         Option(
             "Instead of response and columns: 'sbp ~ age + bmi * smoker + C(region)', in formulaic's words, with I()"
             " for polynomials. Products are computed on shares where their columns are several parties', and are fitted"
-            " on complete records.",
-            only={"family": ("gaussian",)},
+            " on complete records, by least squares.",
         ),
     ] = None
     family: Annotated[
@@ -162,9 +170,48 @@ class Regress(Method[Regression]):
     verify: Verify = True
 
     @classmethod
-    def from_formula(cls, formula: str, **options: Any) -> Regress:
-        """`Regress.from_formula("sbp ~ age + bmi * smoker + C(region)")`; each column's party is found by itself."""
-        return cls(formula=formula, **options)
+    def from_formula(
+        cls,
+        formula: str,
+        *,
+        family: Family = "gaussian",
+        offset: str | None = None,
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        missing: Missing = "combined",
+        clip_quantile: float = 0.98,
+        gamma: int = 2**20,
+        minimum_joint: int = 10,
+        clusters: str | None = None,
+        weights: str | None = None,
+        verify: Verification = True,
+    ) -> Regress:
+        """`Regress.from_formula("sbp ~ age + bmi * smoker + C(region)")`; each column's party is found by itself.
+
+        Parameters
+        ----------
+        formula : response and terms, in formulaic's words.
+        family, offset, epsilon, delta, missing, clip_quantile, gamma, minimum_joint, clusters, weights, verify : as in
+            `Regress`. With products of columns the family is gaussian, and there are neither clusters nor weights.
+
+        Returns
+        -------
+        The method; `fit(federation)` runs it.
+        """
+        return cls(
+            formula=formula,
+            family=family,
+            offset=offset,
+            epsilon=epsilon,
+            delta=delta,
+            missing=missing,
+            clip_quantile=clip_quantile,
+            gamma=gamma,
+            minimum_joint=minimum_joint,
+            clusters=clusters,
+            weights=weights,
+            verify=verify,
+        )
 
     def check(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -181,6 +228,11 @@ class Regress(Method[Regression]):
             raise BadArguments(
                 f"the formula {self.formula!r} names response and covariates; leave the other options out."
             )
+        if formula.products and self.family != "gaussian":
+            raise BadArguments(
+                f"products are fitted by least squares, not with family={self.family!r}; leave it out, or have the"
+                " products' holder add them to its table as columns."
+            )
         if formula.products and (self.clusters is not None or self.weights is not None):
             raise BadArguments("a formula with products has neither clusters= nor weights=; leave them out.")
         if formula.products and self.missing not in ("combined", "complete-case"):
@@ -194,7 +246,7 @@ class Regress(Method[Regression]):
         if self.formula is None:
             return super().reads()
         formula = parsed(self.formula)
-        named = (self.clusters, self.weights)
+        named = (self.offset, self.clusters, self.weights)
         return (*formula.columns, formula.response, *(name for name in named if name is not None))
 
     def missing_data(self) -> str:

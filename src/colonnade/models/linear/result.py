@@ -185,6 +185,7 @@ class Regression(Sample, Inference, Result):
 
     @property
     def rsquared_adj(self) -> float:
+        """R-squared, adjusted for the number of coefficients."""
         return 1.0 - (1.0 - self.rsquared) * (self.nobs - 1) / self.df_resid
 
     @property
@@ -206,10 +207,12 @@ class Regression(Sample, Inference, Result):
 
     @property
     def aic(self) -> float:
+        """Akaike's criterion by `llf`; refused where there is no such likelihood."""
         return -2 * self.llf + 2 * len(self.params)
 
     @property
     def bic(self) -> float:
+        """Schwarz's criterion by `llf`; refused where there is no such likelihood."""
         return -2 * self.llf + math.log(self.nobs) * len(self.params)
 
     def glance(self) -> pd.DataFrame:
@@ -244,7 +247,16 @@ class Regression(Sample, Inference, Result):
 
     def sensitivity(self, deltas: Sequence[float] = DELTAS) -> pd.DataFrame:
         """What if blocks are missing not at random: each column in turn is, where it is missing, delta standard
-        deviations above what the record's other values predict (`diagnostics.py`)."""
+        deviations above what the record's other values predict (`diagnostics.py`).
+
+        Parameters
+        ----------
+        deltas : in standard deviations.
+
+        Returns
+        -------
+        A frame with a row for each column and delta.
+        """
         moments = float(self.nobs), self.mu, self.sigma
         return sensitivity(self.params, self.bse, *self._owned(), moments, self.blocks, deltas)
 
@@ -265,7 +277,16 @@ class Regression(Sample, Inference, Result):
     # --- predictions ------------------------------------------------------------------------------------------
 
     def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
-        """E[response | what each row shows]. A column may be empty in some rows, or not be there at all."""
+        """E[response | what each row shows]. A column may be empty in some rows, or not be there at all.
+
+        Parameters
+        ----------
+        frame : rows with the columns of the model, as they were declared; a column or a cell may be lacking.
+
+        Returns
+        -------
+        A series with the frame's index.
+        """
         return self.get_prediction(frame).predicted_mean
 
     def get_prediction(self, frame: pd.DataFrame) -> Prediction:
@@ -274,6 +295,14 @@ class Regression(Sample, Inference, Result):
         What a row lacks is filled in with its mean given what the row shows. Errors of the mean are those of the
         coefficients; the covariates' law counts as known. The interval of a response adds what the residual and the
         missing values vary.
+
+        Parameters
+        ----------
+        frame : rows with the columns of the model, as they were declared; a column or a cell may be lacking.
+
+        Returns
+        -------
+        A `Prediction`.
         """
         design, missing = self._completed(frame)
         params = self.params.to_numpy()
@@ -380,7 +409,16 @@ class Regression(Sample, Inference, Result):
         )
 
     def summary(self, alpha: float = 0.05) -> str:
-        """Estimates, missingness and privacy, for a terminal."""
+        """Estimates, missingness and privacy, for a terminal.
+
+        Parameters
+        ----------
+        alpha : 1 - the coverage of the intervals.
+
+        Returns
+        -------
+        A text.
+        """
         tables, facts = (self._coefficients(alpha), self._missingness()), self._facts()
         text = summary("Regression Results", facts, *tables, released=self.released, cost=self.cost, notes=self.notes)
         return f"{self.first_line}\n{text}" if self.first_line else text
@@ -705,7 +743,9 @@ class Regression(Sample, Inference, Result):
             "pvalues": self.pvalues.to_dict(),
             "conf_int": self.conf_int().T.to_dict("list"),
             "cov_params": self.cov.to_numpy().tolist(),
+            "df_groups": self.df_groups,
             "loglik": None if self.noisy else self.loglik,
+            **{name: getattr(self, name, None) for name in ("llf", "aic", "bic")},
             "mean": self.mu.tolist(),
             "covariance": self.sigma.tolist(),
             "features": [feature.name for feature in self.features],

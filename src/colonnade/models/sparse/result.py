@@ -76,6 +76,7 @@ class Selection(Result):
 
     @property
     def lambda_(self) -> float:
+        """The chosen penalty."""
         return float(self.lambdas[self.chosen])
 
     @property
@@ -100,7 +101,16 @@ class Selection(Result):
         return float(self.residuals[self.chosen])
 
     def at(self, lam: float) -> pd.Series[float]:
-        """Coefficients at the lambda of the path that is nearest on a log scale."""
+        """Coefficients at the lambda of the path that is nearest on a log scale.
+
+        Parameters
+        ----------
+        lam : a penalty.
+
+        Returns
+        -------
+        A series, by coefficient.
+        """
         if not lam > 0:
             raise BadArguments(f"lambda must be above 0, not {lam!r}.")
         return self.path.iloc[int(np.argmin(np.abs(np.log(self.lambdas / lam))))].rename("coef")
@@ -108,7 +118,17 @@ class Selection(Result):
     # --- predictions --------------------------------------------------------------------------------------------
 
     def predict(self, frame: pd.DataFrame, *, kind: Literal["mean", "link"] = "mean") -> pd.Series[float]:
-        """Expected response (probability of the second category, expected count), or the linear predictor."""
+        """Expected response (probability of the second category, expected count), or the linear predictor.
+
+        Parameters
+        ----------
+        frame : rows with the columns of the model, as they were declared.
+        kind : 'mean' or 'link', the linear predictor.
+
+        Returns
+        -------
+        A series with the frame's index.
+        """
         if kind not in ("mean", "link"):
             raise BadArguments(f"kind must be 'mean' or 'link', not {kind!r}.")
         centre = np.array([feature.centre for feature in self.features])

@@ -26,6 +26,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.codec import ListOf
 from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -138,7 +139,7 @@ class PathOptions(Method[Selection]):
         int, Option("Folds of the cross-validation.", least=2, most=MOST_FOLDS, only={"criterion": ("cv",)})
     ] = 5
     lambdas: Annotated[
-        tuple[float, ...] | None,
+        ListOf[float] | None,
         Option("The lambdas, falling, in units of the response per standard deviation of a column.", above=0),
     ] = None
     n_lambdas: Annotated[

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from colonnade.codec import ListOf
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -124,7 +125,7 @@ class VertiMRF(Method[SyntheticTable]):
         ),
     ] = 131_072
     split: Annotated[
-        tuple[float, ...],
+        ListOf[float],
         Option("Shares of the budget: local fields, encoding, value distributions within bins."),
     ] = SPLIT
     iterations: Annotated[int, Option("Of mirror descent, at most.", least=1, most=1_000_000)] = 1500

@@ -89,7 +89,7 @@ def coarse_bins(n: int, sd: float) -> int:
     return next(fitting, FEWEST_BINS)
 
 
-def check_split(split: tuple[float, ...]) -> None:
+def check_split(split: Sequence[float]) -> None:
     """Shares of a budget."""
     if len(split) != 3 or not all(0 < share < 1 for share in split) or abs(sum(split) - 1) > 1e-9:
         raise BadPrivacyParameter(f"split must be three positive shares that add up to 1, not {split!r}.")
