@@ -196,10 +196,11 @@ def _raked(weights: Vector, balanced: Matrix) -> Vector:
 
 
 def _told_slopes(counts: Vector) -> Vector:
-    """Up to a factor: halfway between a count (above the least) and the average of all. Of a count mu' is mu, which the
-    holder does not know; records with large means, which lead a fit, have large counts."""
+    """Up to a factor: a third of the way from the average of all counts, above the least, to a record's own. Of a
+    count mu' is mu, which the holder does not know; records with large means, which lead a fit, have large counts. With
+    the average alone intervals covered too little in trials, with half of the way some were a quarter too wide."""
     above = counts - counts.min()
-    return np.asarray(above + above.mean())
+    return np.asarray(above + 2 * above.mean())
 
 
 def _orthonormal(columns: Matrix) -> Matrix:
