@@ -133,10 +133,11 @@ class Block:
         """
         wanted = self.columns if names is None else self.columns.select(names)
         size, start = rows or chunk_rows(1 + len(wanted)), 0
-        if self.held is not None and isinstance(self.source, Dated) and self.source.state() == self.held.state:
+        held = self._unchanged()
+        if held is not None:
             for start in range(0, self.n_records, size):
                 cut = slice(start, min(start + size, self.n_records))
-                yield cut, {name: self.held.columns[name][cut] for name in wanted}
+                yield cut, {name: held.columns[name][cut] for name in wanted}
             return
         for frame in self.source.chunks([self.key, *wanted], rows=size):
             cut = slice(start, start + len(frame))
@@ -147,8 +148,15 @@ class Block:
         if start != self.n_records:
             raise self.changed()
 
+    def _unchanged(self) -> Held | None:
+        """What is held, if the file is still the one that it was read from."""
+        same = self.held is not None and isinstance(self.source, Dated) and self.source.state() == self.held.state
+        return self.held if same else None
+
     def check_schema(self) -> None:
         """That the source can be reached and still has the key and the columns, of types that fit. No row is read."""
+        if self._unchanged() is not None:
+            return
         available = Counter(self.source.names())
         for name in (self.key, *self.columns):
             if available[name] != 1:
