@@ -31,8 +31,7 @@ from colonnade.errors import (
     UnknownColumn,
 )
 
-
-MOST_HELD = 1 << 24
+MOST_HELD = 1 << 26
 """Bytes of a block that stays in memory as it was read when it was loaded."""
 
 

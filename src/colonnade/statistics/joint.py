@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.codec import convert, hints_of, plain
+from colonnade.data.block import MOST_HELD
 from colonnade.durable import canonical
 from colonnade.errors import BadArguments, BadPrivacyParameter, RosterError, UnsafeRequest
 from colonnade.federation.catalogue import CATALOGUE
@@ -540,6 +541,12 @@ class HeldNoise(SharedStatistic):
 PYTHON = 400 << 20
 """What a process takes before any job: the interpreter, the libraries and the accountant (340 MB measured), and room to
 breathe."""
+
+
+def at_rest(facts: PublicFacts) -> int:
+    """The same with the largest block that is small enough for its party to hold it in memory."""
+    blocks = (8 * facts.n * len(columns) for columns in facts.columns.values())
+    return PYTHON + max((size for size in blocks if size <= MOST_HELD), default=0)
 
 
 def opened_bytes(layout: SharedStatistic) -> int:
