@@ -234,8 +234,8 @@ def whole_job(page: Page, records: int, repetitions: int) -> tuple[bool, float]:
         f"## {records:,} x {COLUMNS}, {PARTIES} parties, {primes} primes, gamma {GAMMA}\n\n"
         f"Smallest of {repetitions} runs, in turns with numpy. The first job of fresh processes took"
         f" {first.wall:.2f} s and {first.cpu:.2f} CPU-s (modules and compiled kernels are loaded); before it, starting"
-        f" the processes, aligning, and reading and checking every value twice against its domain took {start_up:.1f} s."
-        " Neither counts. A party holds a file of this size in memory from then on, as numpy and MPyC do."
+        f" the processes, aligning, and reading and checking every value twice took {start_up:.1f} s. Neither counts. A"
+        " party holds a file of this size in memory from then on, as numpy and MPyC do."
     )
     page.table(
         ["", "clock s", "CPU s, all processes"],
