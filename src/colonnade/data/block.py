@@ -7,7 +7,7 @@ a refusal inside a private step would itself be a message about a person's data.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ class Held:
     """Encoded columns of a whole block, and the state of the file that they were read from."""
 
     state: Hashable
-    columns: Mapping[str, NDArray[Any]]
+    columns: dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,8 +149,14 @@ class Block:
 
     def _unchanged(self) -> Held | None:
         """What is held, if the file is still the one that it was read from."""
-        same = self.held is not None and isinstance(self.source, Dated) and self.source.state() == self.held.state
-        return self.held if same else None
+        if self.held is None or not self.held.columns or not isinstance(self.source, Dated):
+            return None
+        return self.held if self.source.state() == self.held.state else None
+
+    def let_go(self) -> None:
+        """Hold nothing from now on: a job has said how much memory there is."""
+        if self.held is not None:
+            self.held.columns.clear()
 
     def check_schema(self) -> None:
         """That the source can be reached and still has the key and the columns, of types that fit. No row is read."""

@@ -29,8 +29,8 @@ from colonnade.secure.claims import Factors, cross_factors, product_factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.statistics.joint import (
+    PYTHON,
     HeldNoise,
-    at_rest,
     multiply_shares,
     opened_bytes,
     share_rows,
@@ -498,12 +498,7 @@ def within_memory(layout: Layout, megabytes: float) -> Layout:
     holder = 4 * width + (4 * holders + 3) * widest + (8 * holders + 4) * level
     relayed = 3 * holders * (width + holders * level)
     record = 4 * len(layout.field.primes) * max(holder, relayed)
-    fixed = (
-        at_rest(layout.facts)
-        + layout.cohort_bytes
-        + proving_bytes(layout)
-        + (opened_bytes(layout) + 16 * holders) * layout.size
-    )
+    fixed = PYTHON + layout.cohort_bytes + proving_bytes(layout) + (opened_bytes(layout) + 16 * holders) * layout.size
     records = int(megabytes * (1 << 20) - fixed) // max(record, 1)
     if records < 1:
         raise too_little_memory(fixed + record)

@@ -28,7 +28,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.codec import convert, hints_of, plain
-from colonnade.data.block import MOST_HELD
 from colonnade.durable import canonical
 from colonnade.errors import BadArguments, BadPrivacyParameter, RosterError, UnsafeRequest
 from colonnade.federation.catalogue import CATALOGUE
@@ -543,12 +542,6 @@ PYTHON = 400 << 20
 breathe."""
 
 
-def at_rest(facts: PublicFacts) -> int:
-    """The same with the largest block that is small enough for its party to hold it in memory."""
-    blocks = (8 * facts.n * len(columns) for columns in facts.columns.values())
-    return PYTHON + max((size for size in blocks if size <= MOST_HELD), default=0)
-
-
 def opened_bytes(layout: SharedStatistic) -> int:
     """For each entry that is opened: at a holder all members' noise, products and the reply; at the coordinator every
     holder's reply as bytes and as residues, and what joining them takes (240 bytes measured, 3 primes and holders).
@@ -701,6 +694,8 @@ def share_rows(me: Party, *, layout: dict[str, Any], view: View, number: int, ch
     if number and me.name in me.roster.committee:
         statistic.put_away(me, number - 1)
     if me.name in statistic.parties:
+        if statistic.in_little_memory:
+            me.block.let_go()
         statistic.share(me, number)
     if statistic.noise_goes_along(number):
         statistic.share_noise(me, number)

@@ -74,8 +74,8 @@ from colonnade.statistics.features import (
 )
 from colonnade.statistics.joint import (
     EXACT,
+    PYTHON,
     SharedStatistic,
-    at_rest,
     check_budget,
     colluders,
     field_for,
@@ -1068,12 +1068,12 @@ def within_memory(layout: MomentsLayout, megabytes: float) -> MomentsLayout:
     start, stop = layout.chunks[0]
     records = stop - start
     while True:
-        left = int(megabytes * (1 << 20)) - at_rest(layout.facts) - _resident(layout, records)
+        left = int(megabytes * (1 << 20)) - PYTHON - _resident(layout, records)
         if left >= each * least or records <= BATCH_ROWS:
             break
         records = max(BATCH_ROWS, records // 2 // BATCH_ROWS * BATCH_ROWS)
     if left < each * least:
-        raise too_little_memory(at_rest(layout.facts) + _resident(layout, records) + each * least)
+        raise too_little_memory(PYTHON + _resident(layout, records) + each * least)
     opening = min(layout.opening, left // each)
     tile = min(layout.tile, max(1, math.isqrt(opening)))
     return replace(layout, opening=opening, tile=tile, records=records)

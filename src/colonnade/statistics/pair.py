@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.data.block import MOST_HELD
 from colonnade.errors import ModulusTooSmall, UnsafeRequest
 from colonnade.federation.job import Job
 from colonnade.federation.options import View
@@ -33,10 +34,10 @@ from colonnade.privacy.skellam_sampler import largest_draw
 from colonnade.secure.bfv import CIPHERTEXT_BYTES, DEGREE, MOST_BITS, CrossProduct, Encrypter, Multiplier, ready
 from colonnade.secure.pads import masked, pad_label, unmask_sum
 from colonnade.statistics.joint import (
+    PYTHON,
     Chosen,
     JointStages,
     SharedStatistic,
-    at_rest,
     once,
     read_statistic,
     share_cost,
@@ -250,7 +251,9 @@ def pair_within_memory(layout: Layout, megabytes: float, opened: int) -> Layout:
         sum(3 * 8 * len(product.groups) * len(product.primes) * DEGREE * product.right for product in products.values())
         for products in map(paired.multiplying, layout.roster.names)
     )
-    needed = at_rest(layout.facts) + 12 * MAIL + 32 * layout.facts.n + sums + opened
+    blocks = (8 * layout.facts.n * len(columns) for columns in layout.facts.columns.values())
+    held = max((size for size in blocks if size <= MOST_HELD), default=0)
+    needed = PYTHON + held + 12 * MAIL + 32 * layout.facts.n + sums + opened
     if needed > megabytes * (1 << 20):
         raise too_little_memory(needed)
     return layout

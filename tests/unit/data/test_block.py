@@ -294,9 +294,7 @@ def unreadable(self: object, names: Sequence[str], *, rows: int = 0) -> Iterator
 
 
 @pytest.mark.parametrize("sort", ["csv", "parquet"])
-def test_a_small_file_is_read_once_until_it_changes(
-    sort: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_file_is_read_once_until_it_changes(sort: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = firms()
     block = Block.load("credit", source_of(sort, frame, tmp_path), key="firm", columns=COLUMNS, rows=64)
     read = list(replace(block, held=None).chunks(["roa", "sector"], rows=70))
@@ -330,7 +328,13 @@ def test_what_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     options = {"key": "firm", "columns": COLUMNS}
     assert Block.load("credit", open_source(tmp_path / "parts"), **options).held is None
     source = source_of("csv", frame, tmp_path)
-    assert Block.load("credit", source, **options).held is not None
+    held = Block.load("credit", source, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(source), "chunks", unreadable)
+        held.encoded("staff")
+        held.let_go()
+        with pytest.raises(AssertionError, match="read again"):
+            held.encoded("staff")
     monkeypatch.setattr("colonnade.data.block.MOST_HELD", 8 * 4 * len(frame) - 1)
     assert Block.load("credit", source, **options).held is None
 
