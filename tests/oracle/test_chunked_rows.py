@@ -150,3 +150,27 @@ def test_a_resumed_job_goes_on_at_the_range_where_it_stopped(tmp_path: Path, mon
     assert sorted(shared) == [(party, number) for party in sorted(PARTIES) for number in range(3)]
     truth = pooled(blocks)[list(result.entries[0])].fillna(0.0).to_numpy()
     assert np.array_equal(result.grams[0], truth.T @ truth)
+
+
+def test_a_job_in_little_memory_lets_go_of_the_table(tmp_path: Path) -> None:
+    blocks: dict[str, pd.DataFrame] = gridded(600)
+    for party, frame in blocks.items():
+        frame.to_parquet(tmp_path / f"{party}.parquet", index=False)
+    files = {party: {"parquet": str(tmp_path / f"{party}.parquet")} for party in blocks}
+    columns = Columns(
+        [Column(name=f"{party}_{j}", kind="continuous", lower=-1.0, upper=1.0) for party in PARTIES for j in range(2)]
+    )
+    with Federation.local(
+        files, key="id", columns=columns, home=tmp_path / "home", runs=tmp_path / "runs", allow=("exact-moments",)
+    ) as federation:
+        held = [federation.transport[party].block.held for party in PARTIES]  # type: ignore[index]
+        assert all(block is not None and block.columns for block in held)
+        results = []
+        for memory in (None, 500.0):
+            assert all(block.columns for block in held)
+            method = co.Moments(epsilon=None, presence="ignore", gamma=GAMMA, memory=memory, verify=False)
+            results.append(method.fit(federation).grams[0])
+        assert not any(block.columns for block in held)
+        results.append(method.fit(federation).grams[0])  # read again
+    assert np.array_equal(results[0], results[1])
+    assert np.array_equal(results[0], results[2])

@@ -7,7 +7,7 @@ a refusal inside a private step would itself be a message about a person's data.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from colonnade.errors import (
     UnknownColumn,
 )
 
-MOST_HELD = 1 << 24
+MOST_HELD = 1 << 26
 """Bytes of a block that stays in memory as it was read when it was loaded."""
 
 
@@ -40,7 +40,7 @@ class Held:
     """Encoded columns of a whole block, and the state of the file that they were read from."""
 
     state: Hashable
-    columns: Mapping[str, NDArray[Any]]
+    columns: dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,10 +132,11 @@ class Block:
         """
         wanted = self.columns if names is None else self.columns.select(names)
         size, start = rows or chunk_rows(1 + len(wanted)), 0
-        if self.held is not None and isinstance(self.source, Dated) and self.source.state() == self.held.state:
+        held = self._unchanged()
+        if held is not None:
             for start in range(0, self.n_records, size):
                 cut = slice(start, min(start + size, self.n_records))
-                yield cut, {name: self.held.columns[name][cut] for name in wanted}
+                yield cut, {name: held.columns[name][cut] for name in wanted}
             return
         for frame in self.source.chunks([self.key, *wanted], rows=size):
             cut = slice(start, start + len(frame))
@@ -146,8 +147,21 @@ class Block:
         if start != self.n_records:
             raise self.changed()
 
+    def _unchanged(self) -> Held | None:
+        """What is held, if the file is still the one that it was read from."""
+        if self.held is None or not self.held.columns or not isinstance(self.source, Dated):
+            return None
+        return self.held if self.source.state() == self.held.state else None
+
+    def let_go(self) -> None:
+        """Hold nothing from now on: a job has said how much memory there is."""
+        if self.held is not None:
+            self.held.columns.clear()
+
     def check_schema(self) -> None:
         """That the source can be reached and still has the key and the columns, of types that fit. No row is read."""
+        if self._unchanged() is not None:
+            return
         available = Counter(self.source.names())
         for name in (self.key, *self.columns):
             if available[name] != 1:

@@ -749,6 +749,8 @@ def share_rows(me: Party, *, layout: dict[str, Any], view: View, number: int, ch
     if number and me.name in me.roster.committee:
         statistic.put_away(me, number - 1)
     if me.name in statistic.parties:
+        if statistic.in_little_memory:
+            me.block.let_go()
         statistic.share(me, number)
     if statistic.noise_goes_along(number):
         statistic.share_noise(me, number)

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.data.block import MOST_HELD
 from colonnade.errors import ModulusTooSmall, UnsafeRequest
 from colonnade.federation.job import Job
 from colonnade.federation.options import View
@@ -250,7 +251,9 @@ def pair_within_memory(layout: Layout, megabytes: float, opened: int) -> Layout:
         sum(3 * 8 * len(product.groups) * len(product.primes) * DEGREE * product.right for product in products.values())
         for products in map(paired.multiplying, layout.roster.names)
     )
-    needed = PYTHON + 12 * MAIL + 32 * layout.facts.n + sums + opened
+    blocks = (8 * layout.facts.n * len(columns) for columns in layout.facts.columns.values())
+    held = max((size for size in blocks if size <= MOST_HELD), default=0)
+    needed = PYTHON + held + 12 * MAIL + 32 * layout.facts.n + sums + opened
     if needed > megabytes * (1 << 20):
         raise too_little_memory(needed)
     return layout

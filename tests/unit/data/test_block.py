@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -283,6 +284,59 @@ def test_changed_records_are_noticed(change) -> None:
     source.frame = change(source.frame)
     with pytest.raises(SourceError, match="no longer gives the records"):
         list(block.chunks(["roa"], rows=100))
+
+
+# --- what is held in memory ---------------------------------------------------------------------------------
+
+
+def unreadable(self: object, names: Sequence[str], *, rows: int = 0) -> Iterator[pd.DataFrame]:
+    raise AssertionError("the file was read again")
+
+
+@pytest.mark.parametrize("sort", ["csv", "parquet"])
+def test_a_small_file_is_read_once_until_it_changes(sort: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = firms()
+    block = Block.load("credit", source_of(sort, frame, tmp_path), key="firm", columns=COLUMNS, rows=64)
+    read = list(replace(block, held=None).chunks(["roa", "sector"], rows=70))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(block.source), "chunks", unreadable)
+        held = list(block.chunks(["roa", "sector"], rows=70))
+    assert [cut for cut, _ in held] == [cut for cut, _ in read]
+    for (_, kept), (_, anew) in zip(held, read, strict=True):
+        for name, values in kept.items():
+            assert values.dtype == anew[name].dtype
+            np.testing.assert_array_equal(values, anew[name])
+            with pytest.raises(ValueError, match="read-only"):
+                values[0] = 0
+    source_of(sort, frame.assign(staff=1000 - frame["staff"]), tmp_path)
+    np.testing.assert_array_equal(block.encoded("staff"), 1000 - frame["staff"])
+    source_of(sort, frame.iloc[::-1], tmp_path)
+    with pytest.raises(SourceError, match="no longer gives the records"):
+        block.encoded("staff")
+    (tmp_path / f"t.{sort}").unlink()
+    with pytest.raises(SourceError, match="cannot be read"):
+        block.encoded("staff")
+
+
+def test_what_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that cannot tell whether it has changed, a folder, which may give shorter chunks, and what is large."""
+    frame = firms()
+    assert load(frame).held is None
+    (tmp_path / "parts").mkdir()
+    for number, part in enumerate(np.array_split(np.arange(len(frame)), 2)):
+        frame.iloc[part].to_parquet(tmp_path / "parts" / f"{number}.parquet")
+    options = {"key": "firm", "columns": COLUMNS}
+    assert Block.load("credit", open_source(tmp_path / "parts"), **options).held is None
+    source = source_of("csv", frame, tmp_path)
+    held = Block.load("credit", source, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(source), "chunks", unreadable)
+        held.encoded("staff")
+        held.let_go()
+        with pytest.raises(AssertionError, match="read again"):
+            held.encoded("staff")
+    monkeypatch.setattr("colonnade.data.block.MOST_HELD", 8 * 4 * len(frame) - 1)
+    assert Block.load("credit", source, **options).held is None
 
 
 def test_what_a_block_prints_holds_no_data() -> None:

@@ -76,6 +76,21 @@ def test_closing_a_job_shrinks_it_to_hashes(store: Store) -> None:
     assert store.recall("other", "shares").sum() == 0
 
 
+def test_names_of_a_transaction_that_failed_are_forgotten(store: Store) -> None:
+    assert not store.keeps("j", "shares")
+    with pytest.raises(RuntimeError), store.database.transaction():
+        store.keep("j", "shares", 1)
+        store.add_sent("j", [("bank", "rows")])
+        assert store.keeps("j", "shares")
+        raise RuntimeError
+    assert not store.keeps("j", "shares")
+    assert not store.sent("j", "bank", "rows")
+    with store.database.transaction():
+        store.keep("j", "shares", 2)
+    assert store.keeps("j", "shares")
+    assert not store.keeps("other", "shares")
+
+
 def test_a_killed_steps_leftovers_are_swept(store: Store, tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / ("0" * 64)).write_bytes(b"orphan")
