@@ -8,13 +8,33 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from colonnade.cli.demo import RESPONSE
 from colonnade.data.simulated import five_institutions
 from colonnade.errors import NotEstimable
+from colonnade.evaluation import fidelity
 from colonnade.evaluation.story import write_story
 from colonnade.federation.method import NoEstimate
 from colonnade.federation.run_folder import RunFolder
+from colonnade.synthesis.table import read_table
 from support.browser import chromium, launched, sound
+
+
+def _synthetic_columns_are_drawn_over_the_truth(index: Path, run: RunFolder) -> None:
+    """Oracle: total variation by `fidelity`, of the rows in the run folder. The response, the furthest, the nearest."""
+    truth, rows = five_institutions(4000, seed=0).truth, read_table(run)
+    common = truth.columns.select(list(rows.columns))
+    off = fidelity.marginal_distances(fidelity.cut(truth.complete, common), fidelity.cut(rows, common))
+    page, others = index.read_text(encoding="utf-8"), sorted(off[name] for name in off if name != RESPONSE)
+    for words, distance in (
+        ("The response", off[RESPONSE]),
+        (f"The furthest of all {len(off)}", others[-1]),
+        ("The nearest", others[0]),
+    ):
+        (stated,) = re.findall(rf"{words}: off by ([\d.]+) %", page)
+        assert float(stated) == pytest.approx(100 * distance, abs=0.051)
+    assert page.count(">truth</text>") >= 3
 
 
 def test_demo_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -34,6 +54,7 @@ def test_demo_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert "per record, zero-out, who is present held fixed" in done.stdout
     assert "enforcement" in done.stdout
     assert "Beside the truth" in reports["synthesize"].read_text(encoding="utf-8")
+    _synthetic_columns_are_drawn_over_the_truth(index, RunFolder(reports["synthesize"].parent))
     for step in ("1. Align", "2. Describe", "3. Plan", "4. Synthesize", "5. Regress"):
         assert step in done.stdout
     if chromium() is not None:  # where there is none, the tests of a browser say so
