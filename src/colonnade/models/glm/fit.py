@@ -225,7 +225,9 @@ def check_family(facts: PublicFacts, family: Family, response: str, offset: str 
     """The response, and the offset, must be of its family."""
     kind, wanted = facts.column(response).kind, {"binomial": "binary", "poisson": "count"}[family]
     if kind != wanted:
-        raise SchemaError(f"family={family!r} needs a {wanted} response, and {response!r} is {kind}.")
+        fit = [name for own in facts.columns.values() for name, column in own.items() if column.kind == wanted]
+        others = f": choose {', '.join(map(repr, fit))}, or another family." if fit else "; choose another family."
+        raise SchemaError(f"family={family!r} needs a {wanted} response, and {response!r} is {kind}{others}")
     if offset is not None and facts.column(offset).discrete:
         raise SchemaError(
             f"the offset {offset!r} is {facts.column(offset).kind}, and is added to the linear predictor: it must be a"
