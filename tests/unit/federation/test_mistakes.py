@@ -101,6 +101,13 @@ def test_what_is_no_method_cannot_be_planned(federation: Federation, planned: An
     assert "is no method with its options" in refused(lambda: federation.run(planned))
 
 
+def test_a_response_of_another_family(federation: Federation) -> None:
+    method = co.Regress(response="bmi", family="binomial")
+    assert "needs a binary response, and 'bmi' is continuous: choose 'region'" in refused(
+        lambda: federation.plan(method)
+    )
+
+
 @pytest.mark.parametrize(
     ("where", "says"),
     [

@@ -225,10 +225,13 @@ def check_family(facts: PublicFacts, family: Family, response: str, offset: str 
     """The response, and the offset, must be of its family."""
     kind, wanted = facts.column(response).kind, {"binomial": "binary", "poisson": "count"}[family]
     if kind != wanted:
+        fit = [name for declared in facts.columns.values() for name, column in declared.items() if column.kind == wanted]
+        listed = "".join(f"{name!r}, " for name in fit)
+        values = "counts" if wanted == "count" else "two categories"
         raise SchemaError(
-            f"family={family!r} needs a {wanted} response, and {response!r} is declared as {kind}; if its values are"
-            f' {"counts" if wanted == "count" else "two categories"}, write kind = "{wanted}" in columns.toml, or take'
-            " another family."
+            f"family={family!r} needs a {wanted} response, and {response!r} is {kind}: choose"
+            f" {listed}another family, or, if its values are {values}, write"
+            f' kind = "{wanted}" in columns.toml.'
         )
     if offset is not None and facts.column(offset).discrete:
         raise SchemaError(
