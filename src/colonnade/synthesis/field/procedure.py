@@ -18,6 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -64,15 +67,20 @@ TABLES_A_COLUMN = 3.2
 MOMENTS = "second moments"
 MOST_CELLS = 100
 """Of a table of several columns that intervals rest on."""
+DIFFERS, QUOTIENTS = 3.0, (0.3, 3.0)
+"""Standard deviations of chi-squared by which a column's sums must differ from its own table before it is weighed, and
+the least and largest weights."""
 LEAST_LIMIT, CELLS_A_RECORD, LARGEST_LIMIT = 524_288, 2.5, 1 << 20
 """Of the field's cells by default. With few records noise says where a field ends, and the first suffices; with many
 the limit does, and more records bear more cells."""
 
 MISSING_DATA = (
     "A table of columns counts the records that all its parties have, and is scaled to the whole cohort: right if"
-    " records are missing completely at random. An empty cell of a record that is there is a value of its own."
+    " records are missing completely at random. Where a column's own table shows that it depends on this column which"
+    " records are missing, tables are weighed by it. An empty cell of a record that is there is a value of its own."
 )
 
+Reals = NDArray[np.float64]
 Counting = Callable[[int, Sequence[TableQuery]], list[Measurement]]
 """The noisy tables of a round, by its number."""
 
@@ -312,7 +320,8 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         coarse = {name: equal_mass(chances[name], self.bins) for name in names}
         counted = tables(1, [TableQuery.of(pair, coarse) for pair in itertools.combinations(names, 2)])
         present = available([*one_way, *counted], schema)
-        pairs = scaled_up(counted, schema, present)
+        own = {table.columns[0]: table for table in scaled}
+        pairs = post_stratified(scaled_up(counted, schema, present), own)
         scores = pair_scores(pairs, chances, total=n)
         units, unit_sd = self.rounds.units[2], math.sqrt(2 * self.rounds.mus[2])
         chosen = select_pairs(
@@ -346,7 +355,11 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         fine = tables(2, [TableQuery.of(table, units=count) for table, count in asked.items()])
         inside = [pair for pair in pairs if graph.home(pair.columns) is not None]
         others = tuple(pair for pair in pairs if graph.home(pair.columns) is None)
-        measured = (*scaled_up(one_way, schema, present), *inside, *scaled_up(fine, schema, present))
+        measured = (
+            *scaled_up(one_way, schema, present),
+            *inside,
+            *post_stratified(scaled_up(fine, schema, present), own),
+        )
         return Measured(measured, graph, others, scores, tuple(linked))
 
 
@@ -395,6 +408,41 @@ def scaled_up(
         Measurement(table.columns, table.counts * factor, table.sd * factor, table.bins, factor)
         for table, factor in zip(tables, factors, strict=True)
     ]
+
+
+def post_stratified(tables: Sequence[Measurement], own: Mapping[str, Measurement]) -> list[Measurement]:
+    """Tables that some records lack, weighed to agree with the tables of single columns, which fewer records lack.
+
+    If it depends on a column which records have the others, the column's sums in a joint table differ from its own
+    table. Where they do so by more than noise and sampling explain, the slices of the joint table are multiplied by the
+    quotients: right if blocks are missing at random given that column. Sums that hardly stand out of their noise stay.
+    """
+    return [table if table.factor <= 1 else _post_stratified(table, own) for table in tables]
+
+
+def _post_stratified(table: Measurement, own: Mapping[str, Measurement]) -> Measurement:
+    targets: dict[int, tuple[Reals, Reals]] = {}
+    for axis, name in enumerate(table.columns if len(table.columns) > 1 else ()):
+        bins, alone = None if table.bins is None else table.bins[axis], own[name]
+        target = alone.counts if bins is None else np.bincount(bins, alone.counts).astype(np.float64)
+        merged = np.ones(target.size) if bins is None else np.bincount(bins)
+        sums = _sums(table.counts, axis)
+        variance = table.counts.size / target.size * table.sd**2 + merged * alone.sd**2
+        variance += (table.factor - 1) * np.maximum(sums, 0.0) + (alone.factor - 1) * np.maximum(target, 0.0)
+        if ((sums - target) ** 2 / variance).sum() > target.size + DIFFERS * math.sqrt(2 * target.size):
+            targets[axis] = (target, variance)
+    counts = table.counts
+    for _ in range(len(targets)):  # proportional fitting: a turn for another axis undoes a little of the one before
+        for axis, (target, variance) in targets.items():
+            sums = _sums(counts, axis)
+            known = (sums > 2 * np.sqrt(variance)) & (target > 0)
+            quotients = np.where(known, np.clip(target / np.where(known, sums, 1.0), *QUOTIENTS), 1.0)
+            counts = counts * np.expand_dims(quotients, [other for other in range(counts.ndim) if other != axis])
+    return replace(table, counts=counts)
+
+
+def _sums(counts: Reals, axis: int) -> Reals:
+    return np.asarray(counts.sum(axis=tuple(other for other in range(counts.ndim) if other != axis)))
 
 
 def released_evidence(schema: Schema, opened: Sequence[Measurement], moments: MomentsResult | None) -> FieldEvidence:
