@@ -684,14 +684,20 @@ class AdaptiveMarginal:
     def point_masses(self) -> list[tuple[float, float, float]]:
         """(value, records, noise) of each point mass that stands out of its noise; integers for a count."""
         moved = 0.5 if self.axis.whole else 0.0
-        density = self.fitted / np.diff(self.edges)
-        # Every integer is a point; one that holds no more than its neighbours is no point mass.
-        beside = np.maximum(np.append(density[1:], 0.0), np.append(0.0, density[:-1])) if self.axis.whole else 0.0
         clear = self.counts > np.maximum(POINT_SHARE * self.total, 3 * self.sds)
         return [
             (float(self.points[place] - moved), float(self.counts[place]), float(self.sds[place]))
-            for place in np.flatnonzero(~np.isnan(self.points) & (self.fitted > 0) & clear & (density > 2 * beside))
+            for place in np.flatnonzero((self.fitted > 0) & clear & self._stands_out)
         ]
+
+    @property
+    def _stands_out(self) -> Booleans:
+        """Every integer is a point; one that holds no more than its neighbours is no point mass."""
+        if not self.axis.whole:
+            return ~np.isnan(self.points)
+        density = self.fitted / np.diff(self.edges)
+        beside = np.maximum(np.append(density[1:], 0.0), np.append(0.0, density[:-1]))
+        return ~np.isnan(self.points) & (density > 2 * beside)
 
     def unclear(self) -> list[tuple[float, float, float]]:
         """(low, high, records) of the cells that the rounds did not tell apart, those with the most records first."""
@@ -837,7 +843,7 @@ class AdaptiveMarginal:
 
     def _densities(self, edges: Reals) -> Reals:
         """For each cell the densities of the nearest cells with mass to its left and right; 0 for point masses."""
-        smooth = np.isnan(self.points) & ~self.narrow
+        smooth = ~self._stands_out & ~self.narrow
         own = np.where(smooth, self.fitted / np.diff(edges), 0.0)
         sides = np.zeros((own.size, 2))
         for side, order in ((0, range(own.size)), (1, range(own.size - 1, -1, -1))):

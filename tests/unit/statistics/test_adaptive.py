@@ -190,6 +190,30 @@ def test_far_out_on_a_wide_range_noise_adds_no_records() -> None:
         assert marginal.quantile(levels).mean() == pytest.approx(values.mean(), rel=0.25), seed
 
 
+def test_a_wide_cell_that_clearly_holds_records_keeps_them() -> None:
+    """Beside records at a few narrow places most cells are far wider than those that hold most: no reason to doubt ten
+    standard deviations."""
+    column, rounds = number(0, 5000), Rounds(5, "laplace", 3.4, last=0.56)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        places, weights = rng.choice(np.arange(1500, 2500), 40, replace=False), rng.exponential(1, 40) ** 2
+        amounts = rng.choice(places, 20_000, p=weights / weights.sum())
+        marginal = fitted(column, np.where(rng.random(20_000) < 0.95, 0.0, amounts), rounds, seed)
+        assert np.all(marginal.fitted[marginal.counts > 10.5 * marginal.sds] > 0), seed
+
+
+def test_the_tail_of_integers_that_have_cells_of_their_own_falls_off() -> None:
+    """Geometric counts with a bound of 10^6: what is beyond the last integer with a cell of its own lies near it."""
+    column, rounds, errors = number(0, 10**6, kind="count"), Rounds(5, "laplace", 33.0, last=5.6), []
+    for seed in range(6):
+        counts = np.random.default_rng(seed).geometric(0.2, 2000) - 1.0
+        drawn = fitted(column, counts, rounds, seed).quantile((np.arange(4000) + 0.5) / 4000)
+        places = np.unique(counts)
+        below = [np.searchsorted(np.sort(side), places, side="right") / side.size for side in (counts, drawn)]
+        errors.append(np.abs(below[0] - below[1]).max())
+    assert np.mean(errors) < 0.045
+
+
 # --- for those who use it -----------------------------------------------------------------------------------------
 
 
