@@ -71,6 +71,11 @@ def keys_of_another_type(blocks: Blocks) -> None:
     blocks["court"]["id"] = np.arange(len(blocks["court"]))
 
 
+def keys_written_in_other_ways(blocks: Blocks) -> None:
+    for place, party in enumerate(blocks):
+        blocks[party]["id"] = [f"{place * ' x'}{key}" for key in blocks[party]["id"]]
+
+
 def outside_domain(blocks: Blocks) -> None:
     blocks["clinic"].loc[3, "age"] = 1000.0
 
@@ -109,6 +114,7 @@ def no_key_column(blocks: Blocks) -> None:
         (duplicate_key, KeyProblem, "clinic"),
         (missing_key, KeyProblem, "clinic"),
         (keys_of_another_type, KeyProblem, "convert|type"),
+        (keys_written_in_other_ways, KeyProblem, "written alike"),
         (outside_domain, DomainError, "age"),
         (unknown_category, DomainError, "rating"),
         (empty_cell, DomainError, "missing"),

@@ -119,6 +119,8 @@ class Column:
     def __post_init__(self) -> None:
         if not is_text(self.name):
             raise SchemaError(f"a column's name must be a text that is not empty, not {self.name!r}; rename it.")
+        if self.name in RESERVED or self.name.startswith(RESERVED_STARTS):
+            raise SchemaError(f"a column cannot be called {self.name!r}: results have something else by it; rename it.")
         if self.kind not in KINDS:
             refuse(self.name, "kind", f"is {self.kind!r}", f"choose one of {', '.join(KINDS)}")
         for field in ("missing", "draft", *FLAGS):
@@ -659,6 +661,11 @@ def _cells(count: int) -> str:
 
 Kind = Literal["continuous", "count", "date", "ordinal", "binary", "categorical"]
 KINDS: tuple[str, ...] = get_args(Kind)
+
+RESERVED = ("1", "const")
+"""The constant, among products and among coefficients."""
+RESERVED_STARTS = ("present at ", "filled ")
+"""The masks of a block and of a column."""
 
 OneRowRule = Literal["mean", "sum", "min", "max", "count", "any", "first", "last"]
 EmptyRule = Literal["mask", "drop", "level"]

@@ -19,10 +19,11 @@ The rules, in their order; the first that fits decides:
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -106,6 +107,8 @@ class Draft(Viewed):
     key: str | tuple[str, ...]
     tables: tuple[DraftedTable, ...]
     findings: tuple[Finding, ...]
+    keys: tuple[str, ...] = ()
+    """What is odd about the keys of two tables beside each other."""
 
     @property
     def columns(self) -> Columns:
@@ -200,6 +203,7 @@ class Draft(Viewed):
         said = (
             [f"Rows without a key are left out, by `require` in the source: {', '.join(keyless)}."] if keyless else []
         )
+        said += self.keys
         for table in self.tables:
             if table.persons < table.rows - table.keyless:
                 rules = [
@@ -274,8 +278,9 @@ def draft(frames: Mapping[str, Any] | pd.DataFrame | str | Path, *, key: str | S
     drafted: list[DraftedTable] = []
     findings: list[Finding] = []
     owner: dict[str, str] = {}
+    written: dict[str, tuple[Hashes, Hashes]] = {}
     for party, source in tables.items():
-        table, own = _of_table(party, with_key(open_source(source), key), key_name(key))
+        table, own, written[party] = _of_table(party, with_key(open_source(source), key), key_name(key))
         drafted.append(table)
         for finding in own:
             if finding.column is not None and finding.name in owner:
@@ -284,13 +289,46 @@ def draft(frames: Mapping[str, Any] | pd.DataFrame | str | Path, *, key: str | S
             elif finding.column is not None:
                 owner[finding.name] = party
             findings.append(finding)
-    return Draft(key=key if isinstance(key, str) else tuple(key), tables=tuple(drafted), findings=tuple(findings))
+    return Draft(
+        key=key if isinstance(key, str) else tuple(key),
+        tables=tuple(drafted),
+        findings=tuple(findings),
+        keys=tuple(_compared(written)),
+    )
+
+
+# --- keys of two tables -------------------------------------------------------------------------------------------
+
+
+Hashes = NDArray[np.uint64]
+
+
+def _hashed(keys: NDArray[Any]) -> tuple[Hashes, Hashes]:
+    """Keys as their text, as a join compares them; and without what may be written in two ways."""
+    texts = pd.Series(keys).astype(str)
+    rough = texts.str.casefold().str.replace(r"\s|\.0$|^0+(?=.)", "", regex=True)
+    plain, bare = (pd.util.hash_array(part.to_numpy(dtype=object)) for part in (texts, rough))
+    return np.asarray(plain, dtype=np.uint64), np.asarray(bare, dtype=np.uint64)
+
+
+def _compared(written: Mapping[str, tuple[Hashes, Hashes]]) -> Iterator[str]:
+    """For each pair of tables whose keys are none of the other's, or would be more often if they were written alike."""
+    for (one, (plain, bare)), (other, (plain_other, bare_other)) in itertools.combinations(written.items(), 2):
+        least = min(len(plain), len(plain_other))
+        same, alike = len(np.intersect1d(plain, plain_other)), len(np.intersect1d(bare, bare_other))
+        if alike > same + 0.01 * least:
+            yield (
+                f"{one} and {other} share {counted(same, 'key')}, and {alike:,} if leading zeros, a final .0, capitals"
+                " and spaces do not count: write them alike in both tables, or these records are strangers."
+            )
+        elif not same:
+            yield f"{one} and {other} share no key, so that nothing tells how their columns go together: are they alike?"
 
 
 # --- one table ----------------------------------------------------------------------------------------------------
 
 
-def _of_table(party: str, source: Source, key: str) -> tuple[DraftedTable, list[Finding]]:
+def _of_table(party: str, source: Source, key: str) -> tuple[DraftedTable, list[Finding], tuple[Hashes, Hashes]]:
     names = source.names()
     if key not in names:
         raise no_key(source.description, key, names)
@@ -300,7 +338,7 @@ def _of_table(party: str, source: Source, key: str) -> tuple[DraftedTable, list[
     others = [name for name in counts if name != key and counts[name] == 1]
     twice = [name for name in counts if counts[name] > 1]
     summaries = {name: Summary() for name in others}
-    hashes: list[NDArray[np.uint64]] = []
+    hashes: list[tuple[Hashes, Hashes]] = []
     rows = keyless = 0
     for frame in source.chunks([key, *others], rows=ROWS):
         keys, missing = read_keys(frame[key], where=f"party {party!r}, key {key!r}")
@@ -310,17 +348,14 @@ def _of_table(party: str, source: Source, key: str) -> tuple[DraftedTable, list[
             summaries[name].add(frame[name])
     if rows == 0:
         raise EmptyParty(f"party {party!r}: {source.description} has no records to draft from; load at least one.")
-    persons = len(np.unique(np.concatenate(hashes)))
+    plain, bare = (np.unique(np.concatenate(parts)) for parts in zip(*hashes, strict=True))
+    persons = len(plain)
     findings = [_finding(party, name, summaries[name]) for name in others]
     if persons < rows - keyless:
         findings = _with_rules(findings, _changing(source, key, others, persons))
     why = "the table has this name more than once; rename all but one to use them"
     findings += [Finding(party=party, name=name, column=None, why=why, records=rows) for name in twice]
-    return DraftedTable(party=party, rows=rows, persons=persons, keyless=keyless), findings
-
-
-def _hashed(keys: NDArray[Any]) -> NDArray[np.uint64]:
-    return np.asarray(pd.util.hash_array(keys), dtype=np.uint64)
+    return DraftedTable(party=party, rows=rows, persons=persons, keyless=keyless), findings, (plain, bare)
 
 
 def _finding(party: str, name: str, summary: Summary) -> Finding:
@@ -565,7 +600,7 @@ def _changing(source: Source, key: str, names: Sequence[str], persons: int) -> s
     parts = []
     for frame in source.chunks([key, *names], rows=ROWS):
         filled = frame[frame[key].notna()]
-        parts.append(filled[_hashed(filled[key].to_numpy(dtype=object)) % np.uint64(every) == 0])
+        parts.append(filled[_hashed(filled[key].to_numpy(dtype=object))[0] % np.uint64(every) == 0])
     rows = pd.concat(parts, ignore_index=True)
     changing = set()
     for name in names:

@@ -6,6 +6,7 @@ data changes with the data; the column's declaration says what the text means (`
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -449,8 +450,10 @@ def sniffed(path: Path) -> str | dict[str, str]:
         return str(path)
     with _reading(f"the CSV file {path}"), pa.input_stream(str(path)) as file:
         start = file.read(1 << 16)
+    wide = start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     try:
-        text = start.decode("utf-8")
+        text = start.decode("utf-16" if wide else "utf-8", errors="replace" if wide else "strict")
+        named |= {"encoding": "utf-16"} if wide else {}
     except UnicodeDecodeError as error:
         # A character may be cut in two at the end of what was read.
         western = error.start < len(start) - 4

@@ -12,7 +12,7 @@ from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment, join_in_the_clear
 from colonnade.data.column import Columns
 from colonnade.durable import private_file, private_folder
-from colonnade.errors import RosterError, SchemaError, SourceError
+from colonnade.errors import KeyProblem, RosterError, SchemaError, SourceError
 from colonnade.federation.config import Spec
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.home import UNALIGNED, Home, open_party, stored_source, unaligned
@@ -132,9 +132,14 @@ def _alignments(spec: Spec, blocks: Mapping[str, Block], homes: Mapping[str, Hom
     if len(valid) == len(blocks) and len({alignment.n for alignment in valid.values()}) == 1:
         return valid
     randomness = SystemRandomness() if spec.seed is None else SimulatedRandomness(spec.seed, "cohort order")
-    _, joined = join_in_the_clear(
+    cohort, joined = join_in_the_clear(
         {party: block.keys for party, block in blocks.items()}, include=spec.include, randomness=randomness
     )
+    if len(blocks) > 1 and cohort.presence.sum(axis=1).max() < 2:
+        raise KeyProblem(
+            "no record is at two parties: see that their keys are the same, and written alike (00123, 123 and 123.0 are"
+            " three different keys, and so are capitals)."
+        )
     return joined
 
 

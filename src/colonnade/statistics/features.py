@@ -37,7 +37,7 @@ from colonnade.data.cluster import OnCluster
 from colonnade.data.column import Column, EmptyRule
 from colonnade.data.sources import CELLS
 from colonnade.durable import private_file, private_folder
-from colonnade.errors import ModulusTooSmall, SourceError, StorageError
+from colonnade.errors import ModulusTooSmall, SchemaError, SourceError, StorageError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
 from colonnade.privacy.randomness import Randomness, SystemRandomness
@@ -124,7 +124,13 @@ def features(
         return [feature.within(*ranges[feature.name]) if feature.name in ranges else feature for feature in declared]
     make = score_features if scores else column_features
     wanted = facts.wanted(names).items()
-    return [feature for party, columns in wanted for column in columns.values() for feature in make(party, column)]
+    listed = [feature for party, columns in wanted for column in columns.values() for feature in make(party, column)]
+    owner: dict[str, str] = {}
+    for feature in listed:
+        if owner.setdefault(feature.name, feature.column) != feature.column:
+            both = f"{owner[feature.name]!r} and {feature.column!r}"
+            raise SchemaError(f"the columns {both} would both give a feature {feature.name!r}; rename one of them.")
+    return listed
 
 
 def empty_rules(wanted: Iterable[Feature], facts: PublicFacts, *offered: EmptyRule) -> dict[str, EmptyRule]:

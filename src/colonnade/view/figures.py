@@ -118,6 +118,10 @@ class Display:
             return file.getvalue()
 
 
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+"""Control characters, which a cell of a table may have, and XML may not."""
+
+
 def plot(figure: Figure, *, ax: Axes | None = None) -> Display:
     """Draw on `ax`, or on axes of a new figure."""
     if ax is None:
@@ -147,7 +151,7 @@ def svg(figure: Figure, *, wide: bool = False) -> Html:
         canvas.savefig(
             file, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
         )
-        root = ElementTree.fromstring(file.getvalue())
+        root = ElementTree.fromstring(_NOT_XML.sub("\ufffd", file.getvalue()))
     height = float(str(root.get("viewBox")).split()[3])
     return tag(
         "svg",

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.data import Column, Columns
+from colonnade.data.column import RESERVED
 from colonnade.data.encoding import read_numbers, spelled_number
 from colonnade.errors import (
     ColumnConflict,
@@ -42,7 +43,7 @@ def category_tuples(size: int | None = None) -> st.SearchStrategy[tuple]:
 def columns(draw: st.DrawFn, name: str | None = None) -> Column:
     kind = draw(st.sampled_from(["continuous", "count", "ordinal", "binary", "categorical"]))
     fields: dict = {
-        "name": draw(text) if name is None else name,
+        "name": draw(text.filter(lambda chosen: chosen not in RESERVED)) if name is None else name,
         "kind": kind,
         "missing": draw(st.booleans()),
         "draft": draw(st.booleans()),
@@ -462,3 +463,10 @@ def test_the_fingerprint_tells_declarations_apart() -> None:
     assert Columns([column(lower=0)]) == Columns([column(lower=0.0)])
     # The canonical form is part of the wire: pinned by hand.
     assert variants[0].to_dict() == {"columns": [{"name": "x", "kind": "binary", "categories": [0, 1]}]}
+
+
+@pytest.mark.parametrize("name", ["1", "const", "present at court", "filled age"])
+def test_a_name_that_results_need_is_refused(name: str) -> None:
+    """A column of numbers without names may be called 1, and its products were taken for those of the constant."""
+    with pytest.raises(SchemaError, match="rename it"):
+        Column(name=name, kind="count", lower=0, upper=1)

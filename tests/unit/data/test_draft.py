@@ -379,6 +379,24 @@ def test_cells_that_no_declaration_can_hold_are_left_out() -> None:
         assert finding.why.endswith("which is neither number, text, truth value nor date")
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["1", "2", "3", "4"], ""),
+        (["3", "4", "5", "6"], ""),
+        (["0001", "0002", "0003", "4"], "a and b share 1 key, and 4 if leading zeros, a final .0, capitals and spaces"),
+        (["1.0", "2.0", "3.0", "4.0"], "a and b share 0 keys, and 4 if"),
+        (["5", "6", "7", "8"], "a and b share no key, so that nothing tells how their columns go together"),
+    ],
+)
+def test_keys_that_are_not_written_alike_are_told(keys: list[str], said: str) -> None:
+    """Or every record would be at one party alone, and no one would say so."""
+    other = pd.DataFrame({"id": keys, "y": [3, 1, 2, 1]})
+    warned = draft({"a": pd.DataFrame({"id": IDS, "x": [1, 2, 5, 9]}), "b": other}, key="id").warnings()
+    assert len(warned) == bool(said)
+    assert "".join(warned).startswith(said)
+
+
 def test_two_parties_with_one_name_have_one_owner() -> None:
     clinic = pd.DataFrame({"id": IDS, "age": [30, 41, 52, 63], "note": ["a b", "c d", "e f", "g h"]})
     drafted = draft({"clinic": clinic, "bank": clinic.rename(columns={"note": "score"})}, key="id")
@@ -443,3 +461,10 @@ def test_a_large_table_is_drafted_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch
     assert drafted.tables[0].persons == 6000
     assert {finding.name: finding.why for finding in drafted.findings}["name"].startswith("an identifier")
     assert drafted.columns["x"] == Column(name="x", kind="count", lower=0, upper=40, draft=True)
+
+
+def test_a_control_character_in_a_cell_does_not_stop_the_page() -> None:
+    frame = pd.DataFrame({"id": IDS, "x": ["a\x00b", "c", "c", "d"], "1": [1, 2, 3, 9]})
+    drafted = draft(frame, key="id")
+    assert "a\ufffdb" in view_page(drafted.view()) or "a\x00b" in view_page(drafted.view())
+    assert "rename it" in drafted.columns.ignore["1"]

@@ -25,7 +25,7 @@ from colonnade.data import (
     Source,
     open_source,
 )
-from colonnade.data.sources import Typed
+from colonnade.data.sources import Typed, sniffed
 from colonnade.errors import DuplicateColumn, SchemaError, SourceError, UnknownColumn
 
 
@@ -168,6 +168,14 @@ def test_the_names_of_a_csv_file_are_those_that_arrow_reads(tmp_path: Path, enco
     file.write_text("")
     with pytest.raises(SourceError, match="cannot be read"):
         CSVSource(file).names()
+
+
+def test_what_a_spreadsheet_saves_as_unicode_text_is_read(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_bytes("id\tgröße\r\n1\t2\r\n2\t5\r\n".encode("utf-16"))
+    source = open_source(sniffed(tmp_path / "t.tsv"))
+    assert source.names() == ["id", "größe"]
+    (frame,) = source.chunks(["größe", "id"])
+    assert frame.to_numpy().tolist() == [["2", "1"], ["5", "2"]]
 
 
 def test_a_ragged_csv_row_is_refused_and_not_quoted(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.data.column import Column, Columns
-from colonnade.errors import ModulusTooSmall, SourceError
+from colonnade.errors import ModulusTooSmall, SchemaError, SourceError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
 from colonnade.papers.vfem.block import Design
 from colonnade.papers.vfem.information import information_layout
 from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics import features
 from colonnade.statistics.features import _PIECE, IntegerRows, integer_bounds, quantize
 from colonnade.statistics.moments import Moments
 
@@ -34,6 +35,15 @@ def wide_facts() -> PublicFacts:
             for party, own in names.items()
         },
     )
+
+
+def test_two_columns_with_one_feature_are_refused() -> None:
+    own = [
+        Column(name="kind[b]", kind="count", lower=0, upper=9),
+        Column(name="kind", kind="categorical", categories=("a", "b")),
+    ]
+    with pytest.raises(SchemaError, match=r"'kind\[b\]' and 'kind' would both give"):
+        features.features(PublicFacts(n=10, columns={"a": Columns(own)}))
 
 
 @settings(max_examples=40, deadline=None)
@@ -93,9 +103,9 @@ def test_rows_that_another_process_made_are_checked_against_every_bound(masks: i
     integers.check(rows)
     integers.check(rows[:0])
     first = 0 if masks is None else 2
-    for features in ([101, 0, 0], [80, 80, 60]):
+    for entries in ([101, 0, 0], [80, 80, 60]):
         changed = rows.copy()
-        changed[7, first:] = features
+        changed[7, first:] = entries
         with pytest.raises(SourceError, match="beyond their bounds"):
             integers.check(changed)
     for column, value in ((0, 200), (1, 50)) if first else ():

@@ -93,6 +93,24 @@ def test_the_records_that_are_not_used_are_named_rightly(unused: str) -> None:
     assert f"100 of the cohort's 1,000 records {unused} and are not used." in result(unused=unused).notes
 
 
+def test_empty_cells_and_units_are_told() -> None:
+    """A record that has the response and an empty cell beside it does not "lack the response" alone."""
+    columns = Columns(
+        [
+            Column(name="age", kind="count", lower=0, upper=120, missing=True),
+            Column(name="sex", kind="binary", categories=("m", "w"), missing=True),
+            Column(name="seen", kind="date", from_="2019-01-01", to="2020-12-31"),
+            Column(name="paid", kind="binary", categories=(0, 1)),
+            Column(name="income", kind="continuous", lower=-9.0, upper=9.0),
+        ]
+    )
+    notes = result(("age", "sex", "seen", "paid"), columns=columns).notes
+    assert "A record with an empty cell in age, sex counts as one that its party lacks." in notes
+    unused = "100 of the cohort's 1,000 records lack the response, or have an empty cell in sex, and are not used."
+    assert unused in notes, "sex is the response holder's, age is not"
+    assert "Units: sex is 1 for 'w'; seen counts days from 2019-01-01." in notes
+
+
 def test_the_figure_shows_effects_of_a_deviation_the_largest_first() -> None:
     fit = result(("small", "large"), params=pd.Series([1.0, 0.1, -3.0], index=["const", "small", "large"], name="coef"))
     figure = next(block for block in fit.view().answer if isinstance(block, Figure))
