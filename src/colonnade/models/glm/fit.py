@@ -225,8 +225,8 @@ def check_family(facts: PublicFacts, family: Family, response: str, offset: str 
     """The response, and the offset, must be of its family."""
     kind, wanted = facts.column(response).kind, {"binomial": "binary", "poisson": "count"}[family]
     if kind != wanted:
-        fit = [name for declared in facts.columns.values() for name, column in declared.items() if column.kind == wanted]
-        listed = "".join(f"{name!r}, " for name in fit)
+        declared = [(name, column) for columns in facts.columns.values() for name, column in columns.items()]
+        listed = "".join(f"{name!r}, " for name, column in declared if column.kind == wanted)
         values = "counts" if wanted == "count" else "two categories"
         raise SchemaError(
             f"family={family!r} needs a {wanted} response, and {response!r} is {kind}: choose"
