@@ -378,8 +378,8 @@ def test_a_number_in_cells_has_no_interval_without_moments(fitted: Any) -> None:
 
 
 def test_a_table_counts_what_all_its_parties_have_and_is_scaled_to_the_cohort(tmp_path: Path, engine: str) -> None:
-    """What `missing_data` says. Of records that the court lacks, the bank's ratings change its own table, and no table
-    that it has with the court; both stand for all n records."""
+    """What `missing_data` says. Of records that the court lacks, the bank's ratings change its own table, and what a
+    rating's records at both are weighed by in a table that it has with the court; all stand for all n records."""
     tables = []
     for run, other in enumerate("CA"):
         blocks = three_overlapping_blocks(N)
@@ -393,13 +393,15 @@ def test_a_table_counts_what_all_its_parties_have_and_is_scaled_to_the_cohort(tm
                 ask = partial(procedure.rounds.tables, job, procedure.schema)
                 measured = procedure.measure(procedure.schema, ask).measurements
         assert "all its parties have, and is scaled to the whole cohort" in method.missing_data()
+        assert "tables are weighed by it" in method.missing_data()
         tables.append({table.columns: table.counts for table in measured})
         both = blocks["bank"].merge(blocks["court"], on="id")
         exact = pd.crosstab(both["sued"], both["rating"]).loc[["no", "yes"], list("CBA")].to_numpy()
-        np.testing.assert_allclose(tables[run]["sued", "rating"], exact * N / len(both))
-        own = blocks["bank"]["rating"].value_counts()[list("CBA")].to_numpy()
-        np.testing.assert_allclose(tables[run][("rating",)], own * N / len(blocks["bank"]))
-    np.testing.assert_array_equal(tables[0]["sued", "rating"], tables[1]["sued", "rating"])
+        own = blocks["bank"]["rating"].value_counts()[list("CBA")].to_numpy() * N / len(blocks["bank"])
+        np.testing.assert_allclose(tables[run]["sued", "rating"], exact * own / exact.sum(axis=0))
+        np.testing.assert_allclose(tables[run][("rating",)], own)
+    shares = [each["sued", "rating"] / each["sued", "rating"].sum(axis=0) for each in tables]
+    np.testing.assert_allclose(shares[0], shares[1])
     assert not np.array_equal(tables[0][("rating",)], tables[1][("rating",)])
 
 
