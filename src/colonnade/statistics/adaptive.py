@@ -697,7 +697,7 @@ class AdaptiveMarginal:
             return ~np.isnan(self.points)
         density = self.fitted / np.diff(self.edges)
         beside = np.maximum(np.append(density[1:], 0.0), np.append(0.0, density[:-1]))
-        return np.asarray(~np.isnan(self.points) & (density > 2 * beside))
+        return ~np.isnan(self.points) & (density > 2 * beside)  # type: ignore[no-any-return]
 
     def unclear(self) -> list[tuple[float, float, float]]:
         """(low, high, records) of the cells that the rounds did not tell apart, those with the most records first."""
