@@ -322,7 +322,7 @@ def _compared(written: Mapping[str, tuple[Hashes, Hashes]]) -> Iterator[str]:
                 " and spaces do not count: write them alike in both tables, or these records are strangers."
             )
         elif not same:
-            yield f"{one} and {other} share no key, so nothing tells how their columns go together: are they alike?"
+            yield f"{one} and {other} share no key, so that nothing tells how their columns go together."
 
 
 # --- one table ----------------------------------------------------------------------------------------------------

@@ -574,7 +574,8 @@ def _reading(description: str) -> Iterator[None]:
     except FileNotFoundError:
         raise _unreadable(description, "there is no such file") from None
     except (OSError, pa.ArrowException, UnicodeError, LookupError, csv.Error) as error:
-        raise _unreadable(description, str(error)) from None
+        missing = isinstance(error, FileNotFoundError)
+        raise _unreadable(description, "there is no such file" if missing else str(error)) from None
 
 
 def _unreadable(description: str, error: str) -> SourceError:

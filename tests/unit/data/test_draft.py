@@ -386,7 +386,7 @@ def test_cells_that_no_declaration_can_hold_are_left_out() -> None:
         (["3", "4", "5", "6"], ""),
         (["0001", "0002", "0003", "4"], "a and b share 1 key, and 4 if leading zeros, a final .0, capitals and spaces"),
         (["1.0", "2.0", "3.0", "4.0"], "a and b share 0 keys, and 4 if"),
-        (["5", "6", "7", "8"], "a and b share no key, so nothing tells how their columns go together"),
+        (["5", "6", "7", "8"], "a and b share no key, so that nothing tells how their columns go together"),
     ],
 )
 def test_keys_that_are_not_written_alike_are_told(keys: list[str], said: str) -> None:
