@@ -267,7 +267,7 @@ def _released(releases: CopulaReleases, records: Records, party: str, seed: int)
             continue
         axis = Axis.of(column)
         counter = partial(axis.count, np.sort(values[~np.isnan(values)]))
-        counts[name] = to_arrays(release(counter, axis, n=n, rounds=rounds, randomness=randomness))
+        counts[name] = to_arrays(release(counter, axis, n=n, rounds=rounds, randomness=randomness), rounds)
     released = party_marginals(own, counts, n=n, sigma=sigma, rounds=releases.rounds)
     check_present({party: released})
     return released.marginals

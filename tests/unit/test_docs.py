@@ -115,6 +115,7 @@ FOR_METHODS = {
     ),
     *("write", "present", "having", "by_fold", "mask_of", "stage", "suggestion", "get", "rule_for_empty", "read"),
     *("numbers", "complaint", "notes", "since", "view", "locked", "put", "job", "tell", "regression"),
+    *("records_behind", "about_rows"),
     "local",  # the class says its options
 }
 """Public to the package and to plug-ins, whose authors read the code: their sentence suffices."""
