@@ -86,7 +86,7 @@ def test_a_party_killed_around_its_debit(tmp_path: Path, step: Step) -> None:
 def test_a_party_killed_after_its_reply_is_durable(tmp_path: Path) -> None:
     """The reply was committed and never sent: the resumed run gets those bytes, with no second debit."""
     with processes(tmp_path) as federation:
-        federation.close()
+        federation.transport.close()
         for name in [*federation.transport.parties][1:]:  # one party dies, the others have done so
             (tmp_path / "home" / name / "died-once").touch()
         faulty = (sys.executable, str(TESTS / "federation" / "faulty_party.py"))

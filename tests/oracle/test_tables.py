@@ -171,10 +171,11 @@ def test_an_empty_cell_counts_in_no_table_that_involves_it(tmp_path: Path, engin
     assert "missing" not in result.labels["age"]
 
 
-def test_parties_that_share_no_record_have_an_empty_table(tmp_path: Path, engine: str) -> None:
+def test_columns_that_share_no_record_have_an_empty_table(tmp_path: Path, engine: str) -> None:
     blocks = blocks_of_every_pattern(30)
     whole = {party: frame.sort_values("id").reset_index(drop=True) for party, frame in blocks.items()}
-    apart = {"clinic": whole["clinic"][:6], "court": whole["court"][8:14], "bank": whole["bank"][-4:]}
+    bank = pd.concat([whole["bank"].query("id == 'K00004'"), whole["bank"][-3:]])  # the first is at clinic too
+    apart = {"clinic": whole["clinic"][:6], "court": whole["court"][8:14], "bank": bank.reset_index(drop=True)}
     tables = computed_by(engine, apart, (("age", "sued"), ("age", "sued", "sector"), ("sector",)))
     with three_parties(tmp_path, allow=ALLOW, **computing_by(engine, apart)) as federation:
         result = Tables(tables=tables, bins=4, epsilon=None).fit(federation)

@@ -19,6 +19,7 @@ from colonnade.view.blocks import Text
 from support.small import three_parties
 
 NUMBERS = [Column(name=f"x{place}", kind="continuous", lower=0, upper=1) for place in range(5)]
+MANY = [Column(name=f"x{place}", kind="continuous", lower=0, upper=10) for place in range(10)]
 LISTED = [Column(name=f"b{place}", kind="binary", categories=("no", "yes")) for place in range(2)]
 NOMINAL = [Column(name="region", kind="categorical", categories=("n", "e", "s", "w"))]
 
@@ -39,7 +40,7 @@ def roster() -> Roster:
         (NUMBERS, 20_000, 1.0, "Model: a Gaussian copula, because all columns are numbers"),
         (NUMBERS, 500, 0.5, "Model: independent marginals, because anything else would be worse"),
         (NUMBERS + LISTED, 20_000, 1.0, "Model: a Markov random field, because the table has numbers and categories"),
-        (NUMBERS + LISTED, 3_000, 1.0, "Model: a Gaussian copula, because noise alone would move a table"),
+        (MANY + LISTED, 3_000, 1.0, "Model: a Gaussian copula, because noise alone would move a table"),
         (NUMBERS + LISTED, 300, 0.5, "Model: independent marginals"),
         (NUMBERS + NOMINAL, 20_000, 1.0, "Model: a Markov random field, because region has no order"),
         (NUMBERS + NOMINAL, 500, 0.5, "Model: independent marginals"),
