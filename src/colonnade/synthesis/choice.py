@@ -13,14 +13,14 @@ A model that is asked for by name is fitted whatever its forecast: to spend a bu
 be a surprise that cannot be undone. Plan and result then say first that independent marginals are forecast to be
 better.
 
-The limits of q come from Adult and Bank (all columns, and the ordered ones; 2,000 and 4,000 records; epsilon 0.3 to 3;
-three draws each). Up to these limits the field's tables of two and of three columns were as near to the records as those
-of independent marginals or nearer, in the mean of both data sets (0.6, all columns: nearer on Adult, level on Bank; 0.4,
-ordered columns: nearer on Adult, further on Bank), its associations about half as far off, and trees trained on its rows
-had an AUC of .60 to .86, where independent rows teach nothing. Its marginals were further off, by about a hundredth.
-From 0.7 on nothing but associations was nearer. The copula's correlations were nearer than none up to an r of 0.03; from
-0.06 on its marginals were ruined too (one run each). The limits were 0.5 and 0.2 until the study `tables-mixed` showed
-rand_hie with independent marginals at a q of 0.53.
+The limits of q come from Adult and Bank (all columns, and the ordered ones; 2,000 and 4,000 records; epsilon 0.3 to
+3; three draws each). Up to these limits the field's tables of two and of three columns were as near to the records as
+those of independent marginals or nearer, in the mean of both data sets (0.6, all columns: nearer on Adult, level on
+Bank; 0.4, ordered columns: nearer on Adult, further on Bank), its associations about half as far off, and trees
+trained on its rows had an AUC of .60 to .86, where independent rows teach nothing. Its marginals were further off, by
+about a hundredth. From 0.7 on nothing but associations was nearer. The copula's correlations were nearer than none up
+to an r of 0.03; from 0.06 on its marginals were ruined too (one run each). The limits were 0.5 and 0.2 until the
+study `tables-mixed` showed rand_hie with independent marginals at a q of 0.53.
 """
 
 from __future__ import annotations
