@@ -344,7 +344,8 @@ def test_cross_validation_equals_pooled_folds(family: str, table: pd.DataFrame, 
             train, test = rows[fold != k], rows[fold == k]
             found = pooled_lasso(family, x[train], y[train], np.full(9, lam))
             losses.append(mean_loss(family, found[0] + x[test] @ found[1:], y[test])[0])
-        assert fit.scores[at] == pytest.approx(np.mean(losses), rel=1e-5)
+        # Folds are solved coarsely: in 28 runs, with cohorts in random order, the deviation was 4e-6, the largest 1e-5.
+        assert fit.scores[at] == pytest.approx(np.mean(losses), rel=3e-5)
 
 
 # --- odd data -------------------------------------------------------------------------------------------------
